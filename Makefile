@@ -1,0 +1,129 @@
+# dflash-parity: `make parity` gives the verdict, `make test` runs the test suites, `make help` lists the rest.
+# Both install what a fresh Debian machine lacks (or print the line to run), build, and run.
+
+VERSION := 0.1.0
+CC      := gcc
+BUILD   := build
+
+# -ffp-contract=off: a product and a sum are fused only where the source says fma.
+WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Wstrict-prototypes -Wmissing-prototypes -Wvla
+CFLAGS   := -std=c17 -O2 -g -ffp-contract=off -fno-fast-math $(WARNINGS) $(if $(WERROR),-Werror) $(EXTRA_CFLAGS)
+LDFLAGS  := $(EXTRA_LDFLAGS)
+
+# Empty until .ci/setup has run; every target that compiles runs in a second make after it.
+PACKAGES       = hdf5 libcjson
+PACKAGE_CFLAGS = $(shell pkg-config --cflags $(PACKAGES))
+PACKAGE_LIBS   = $(shell pkg-config --libs $(PACKAGES)) -lpthread -lm
+CPPFLAGS       = -D_GNU_SOURCE -Iimpl -Iharness -I$(BUILD) $(PACKAGE_CFLAGS) -MMD -MP
+
+# The CPU's operations are one text compiled for three instruction sets, with the same bits from each.
+ISA_SOURCES   := matmul rmsnorm rope_apply attention elementwise table
+FLAGS_generic :=
+FLAGS_avx2    := -mavx2 -mfma -mf16c
+FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512
+ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
+
+IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c) \
+                $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
+HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wildcard harness/*.c)))
+TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
+OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
+
+.PHONY: parity test bench build oracles sanitize format clean help setup
+.PHONY: run-parity run-test run-bench build-facts
+
+help:
+	@echo 'make parity    verdict over every case of fixtures/cases.json'
+	@echo 'make test      the test suites'
+	@echo 'make bench     times and memory of the full-size case, as a table and as reports/out/bench.json'
+	@echo 'make build     build/dflash-parity alone'
+	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
+	@echo 'make sanitize  the test suites under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make format    clang-format over the sources'
+	@echo 'make clean     remove build/'
+
+parity test bench: setup
+	@$(MAKE) --no-print-directory run-$@
+
+build: setup
+	@$(MAKE) --no-print-directory $(BUILD)/dflash-parity
+
+setup:
+	@.ci/setup
+	@command -v nvcc >/dev/null 2>&1 || echo 'nvcc is not here: building the CPU backend alone' >&2
+
+run-parity: $(BUILD)/dflash-parity
+	$(BUILD)/dflash-parity gate
+
+run-test: $(BUILD)/tests $(BUILD)/dflash-parity
+	$(BUILD)/tests
+
+run-bench: $(BUILD)/dflash-parity
+	@mkdir -p reports/out
+	$(BUILD)/dflash-parity bench --out reports/out/bench.json
+
+sanitize: setup
+	@$(MAKE) --no-print-directory run-test BUILD=$(BUILD)/sanitize \
+	    EXTRA_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' EXTRA_LDFLAGS='-fsanitize=address,undefined'
+
+# One short line a file; V=1 shows the commands.
+say = $(if $(V),,@printf '%-3s %s\n' $(1) '$(2)';)
+
+# ---- Compiling ------------------------------------------------------------------------------------------------------
+
+$(BUILD)/dflash-parity: $(BUILD)/harness/main.o $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(PACKAGE_LIBS)
+
+$(BUILD)/tests: $(TEST_OBJECTS) $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(PACKAGE_LIBS) $(shell pkg-config --libs check)
+
+$(BUILD)/harness/tests/%.o: harness/tests/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) -DDP_BUILD_DIR='"$(BUILD)"' $(shell pkg-config --cflags check) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+define isa_rule
+$(BUILD)/impl/cpu/$(1)/%.o: impl/cpu/%.c
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$< ($(1)))$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 $$(FLAGS_$(1)) -DDF_ISA=$(1) -c -o $$@ $$<
+endef
+$(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
+
+# Facts for --version and reports. The file is touched only when a fact changes.
+$(BUILD)/harness/environment.o: $(BUILD)/build_facts.h
+$(BUILD)/build_facts.h: build-facts
+	@mkdir -p $(@D)
+	@{ echo '#define DP_BUILD_VERSION "$(VERSION)"'; \
+	   echo "#define DP_BUILD_COMMIT \"$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)\""; \
+	   echo "#define DP_BUILD_DIRTY $$(git diff --quiet HEAD 2>/dev/null && echo 0 || echo 1)"; \
+	   echo "#define DP_BUILD_COMPILER \"$$($(CC) --version | head -n 1)\""; \
+	   echo '#define DP_BUILD_FLAGS "$(CFLAGS)"'; \
+	   echo '#define DP_BUILD_CUDA "not built"'; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# ---- The reference ----------------------------------------------------------------------------------------------------
+
+VENV := $(BUILD)/oracle-venv
+$(VENV)/ready: oracles/requirements.txt oracles/requirements-nodeps.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install -q -r oracles/requirements.txt
+	$(VENV)/bin/pip install -q --no-deps -r oracles/requirements-nodeps.txt
+	touch $@
+
+# Checkpoints that are not stored are written by the gate the first time; the generator needs them too.
+oracles: build $(VENV)/ready
+	$(BUILD)/dflash-parity gate --prepare $(if $(ONLY),-k '$(ONLY)')
+	$(VENV)/bin/python oracles/generate.py --cases fixtures/cases.json $(if $(ONLY),--only '$(ONLY)')
+
+# ---- Housekeeping -------------------------------------------------------------------------------------------------------
+
+format:
+	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] harness/*.[ch] harness/tests/*.[ch])
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(OBJECTS:.o=.d)

@@ -1,0 +1,32 @@
+/*
+ * cases.h - the list of cases that the gate runs (fixtures/cases.json; fixtures/README.md describes its keys).
+ *
+ * A case is a checkpoint and an oracle. A checkpoint that is not stored is written from its recipe the first time.
+ */
+#ifndef DP_CASES_H
+#define DP_CASES_H
+
+#include "dflash.h"
+#include "synth.h"
+
+typedef struct dp_case {
+    const char *name, *checkpoint, *oracle; /* borrowed from the list */
+    bool stored;                            /* the checkpoint is part of the repository */
+    const char *synth_config;               /* recipe */
+    dp_synth_options synth;
+} dp_case;
+
+typedef struct dp_case_list {
+    dp_case *item; /* owned */
+    int count;
+    void *document; /* owned */
+} dp_case_list;
+
+/* Codes: "cases.open", "cases.json", "cases.entry". */
+df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err);
+void dp_cases_release(dp_case_list *list);
+
+/* Makes sure that the checkpoint of a case is there: writes a missing one that is not stored. */
+df_status dp_case_prepare(const dp_case *item, df_error *err);
+
+#endif

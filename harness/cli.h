@@ -1,0 +1,34 @@
+/*
+ * cli.h - what all commands of dflash-parity share: exit codes, error lines, name patterns, option values.
+ */
+#ifndef DP_CLI_H
+#define DP_CLI_H
+
+#include "dflash.h"
+
+/* Exit codes of every command. */
+enum {
+    DP_EXIT_PASS = 0,
+    DP_EXIT_FAIL = 1,    /* a numeric failure */
+    DP_EXIT_USAGE = 2,
+    DP_EXIT_REFUSED = 3, /* geometry, provenance, census, malformed files */
+    DP_EXIT_RUNTIME = 4, /* I/O, memory, device */
+    DP_EXIT_NOTHING = 5  /* nothing was compared */
+};
+
+/* The exit code for a status: 0, 2, 3 or 4. */
+int dp_exit_code(df_status status);
+
+/* Prints "dflash-parity COMMAND: CODE: message" to stderr and returns the exit code. */
+int dp_report_error(const char *command, const df_error *err);
+
+/* Prints "dflash-parity COMMAND: text (see dflash-parity COMMAND --help)" to stderr and returns DP_EXIT_USAGE. */
+int dp_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Shell-style pattern (* ? [..]) over a whole name; dots and slashes are ordinary characters. */
+bool dp_glob(const char *pattern, const char *text);
+
+/* Parses the whole of `text` as a decimal integer within [low, high]. */
+bool dp_parse_int(const char *text, long low, long high, long *out);
+
+#endif

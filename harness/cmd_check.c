@@ -1,0 +1,75 @@
+/* cmd_check.c - `dflash-parity check`: the command line round dp_check. */
+#include "commands.h"
+
+#include "cli.h"
+#include "report.h"
+#include "run_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dflash-parity check --checkpoint DIR --oracle FILE [options]\n"
+    "\n"
+    "Runs the drafter of DIR (config.json, model.safetensors) on the oracle's inputs, compares every stage with the\n"
+    "reference, and forward_round with forward_block bit for bit.\n"
+    "\n"
+    "  --checkpoint DIR  the checkpoint under test; its config is the authority\n"
+    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n" DP_RUN_OPTIONS_HELP
+    "\n"
+    "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
+
+static int print_result(const dp_result *result, const dp_run_options *options, const char *command) {
+    int code = dp_verdict_exit_code(result->verdict);
+    cJSON *json = options->json || options->out != NULL ? dp_report_json(result, command) : NULL;
+    if (options->json) {
+        char *text = json != NULL ? cJSON_Print(json) : NULL;
+        if (text != NULL) printf("%s\n", text);
+        if (text == NULL) code = DP_EXIT_RUNTIME;
+        free(text);
+    } else {
+        dp_report_text(stdout, result, false);
+        dp_report_verdict(stdout, result);
+    }
+    if (options->out != NULL) {
+        df_error err;
+        if (dp_write_json(options->out, json, &err) != DF_OK) code = dp_report_error("check", &err);
+    }
+    cJSON_Delete(json);
+    return code;
+}
+
+int cmd_check(int argc, char **argv) {
+    dp_run_options run = {.filter = NULL};
+    dp_check_options options = {.checkpoint = NULL};
+    int code = DP_EXIT_USAGE;
+    for (int i = 1; i < argc; i++) {
+        const int taken = dp_take_run_option("check", argc, argv, &i, &run, &code);
+        if (taken < 0) return code;
+        if (taken > 0) continue;
+        const bool checkpoint = strcmp(argv[i], "--checkpoint") == 0, oracle = strcmp(argv[i], "--oracle") == 0;
+        if (!checkpoint && !oracle) return dp_usage_error("check", "unknown word '%s'", argv[i]);
+        if (i + 1 >= argc) return dp_usage_error("check", "%s needs a value", argv[i]);
+        if (checkpoint)
+            options.checkpoint = argv[++i];
+        else
+            options.oracle = argv[++i];
+    }
+    if (run.help) {
+        fputs(help, stdout);
+        return DP_EXIT_PASS;
+    }
+    if (options.checkpoint == NULL || options.oracle == NULL)
+        return dp_usage_error("check", "--checkpoint and --oracle are both needed");
+    options.filter = run.filter;
+    options.threads = (int)run.threads;
+    options.isa = run.isa;
+    if (run.list) return dp_check_list(&options);
+    char *command = dp_command_line(argc, argv);
+    dp_result result;
+    dp_check(&options, &result);
+    code = print_result(&result, &run, command != NULL ? command : "dflash-parity check");
+    dp_result_release(&result);
+    free(command);
+    return code;
+}

@@ -1,0 +1,168 @@
+/*
+ * cmd_gate.c - `dflash-parity gate`: every case of a list, a line each, one verdict.
+ *
+ * The verdict is PASS only when at least one case ran and every case that ran passed; the exit code is that of the worst
+ * case. A case that cannot be prepared counts as what stopped it.
+ */
+#include "commands.h"
+
+#include "cases.h"
+#include "cli.h"
+#include "report.h"
+#include "run_options.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dflash-parity gate [--cases FILE] [options]\n"
+    "\n"
+    "Checks every case of FILE (default fixtures/cases.json). Checkpoints that are not stored are written from their\n"
+    "seed the first time. Here -k selects cases by name.\n"
+    "\n"
+    "  --cases FILE      the list of cases\n"
+    "  --prepare         write the checkpoints that are missing, and compare nothing\n" DP_RUN_OPTIONS_HELP
+    "\n"
+    "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
+
+typedef struct gate {
+    const dp_run_options *run;
+    const char *command;
+    cJSON *json;         /* array of case results; NULL when nobody asked */
+    FILE *to;            /* where the table goes */
+    int cases, passed, stages, rounds;
+    dp_verdict worst;    /* of all cases */
+    double seconds;
+} gate;
+
+/* Which of two verdicts decides the exit code: a failure to run hides less than a refusal, a refusal less than a
+ * numeric failure, and all of them more than a pass. */
+static int severity(dp_verdict verdict) {
+    static const int order[] = {[DP_PASS] = 0, [DP_NOTHING] = 1, [DP_FAIL] = 2, [DP_REFUSED] = 3, [DP_ERROR] = 4};
+    return order[verdict];
+}
+
+static void print_case(const gate *g, const dp_case *item, const dp_result *result) {
+    const dp_stage_result *worst = dp_worst_stage(result);
+    fprintf(g->to, "%-8s %-22s %3d stages, %d rounds, %6.2f s", dp_verdict_name(result->verdict), item->name,
+            result->stage_count, result->arm_count, result->total_seconds);
+    if (worst != NULL && isfinite(worst->headroom))
+        fprintf(g->to, ", least headroom %3.0f %% at %s", 100.0 * worst->headroom, worst->name);
+    fprintf(g->to, "\n");
+    dp_report_text(g->to, result, true);
+    if (result->verdict != DP_PASS && result->verdict != DP_FAIL) {
+        fprintf(g->to, "      ");
+        dp_report_verdict(g->to, result);
+    }
+    fflush(g->to);
+}
+
+static void run_case(gate *g, const dp_case *item) {
+    const dp_check_options options = {.checkpoint = item->checkpoint,
+                                      .oracle = item->oracle,
+                                      .threads = (int)g->run->threads,
+                                      .isa = g->run->isa};
+    dp_result result = {.options = &options, .isa = ""};
+    if (dp_case_prepare(item, &result.error) == DF_OK)
+        dp_check(&options, &result);
+    else
+        result.verdict = result.error.status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
+    print_case(g, item, &result);
+    g->cases++;
+    g->passed += result.verdict == DP_PASS;
+    g->stages += result.stage_count;
+    g->rounds += result.arm_count;
+    g->seconds += result.total_seconds;
+    if (severity(result.verdict) > severity(g->worst)) g->worst = result.verdict;
+    if (g->json != NULL) {
+        cJSON *object = dp_report_json(&result, g->command);
+        cJSON_AddStringToObject(object, "case", item->name);
+        cJSON_AddItemToArray(g->json, object);
+    }
+    dp_result_release(&result);
+}
+
+static int finish(gate *g) {
+    if (g->cases == 0) g->worst = DP_NOTHING;
+    int code = dp_verdict_exit_code(g->worst);
+    fprintf(g->to, "%s: %d of %d cases passed, %d stages and %d rounds compared, %.1f s\n", dp_verdict_name(g->worst),
+            g->passed, g->cases, g->stages, g->rounds, g->seconds);
+    if (g->json == NULL) return code;
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "schema", "dflash-parity-gate");
+    cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
+    cJSON_AddStringToObject(document, "verdict", dp_verdict_name(g->worst));
+    cJSON_AddNumberToObject(document, "exit_code", code);
+    cJSON_AddNumberToObject(document, "cases_run", g->cases);
+    cJSON_AddNumberToObject(document, "cases_passed", g->passed);
+    cJSON_AddItemToObject(document, "cases", g->json);
+    if (g->run->json) {
+        char *text = cJSON_Print(document);
+        if (text != NULL) printf("%s\n", text);
+        if (text == NULL) code = DP_EXIT_RUNTIME;
+        free(text);
+    }
+    df_error err;
+    if (g->run->out != NULL && dp_write_json(g->run->out, document, &err) != DF_OK) code = dp_report_error("gate", &err);
+    cJSON_Delete(document);
+    return code;
+}
+
+static int prepare_cases(const dp_case_list *list, const char *filter) {
+    int prepared = 0;
+    for (int i = 0; i < list->count; i++) {
+        df_error err;
+        if (filter != NULL && !dp_glob(filter, list->item[i].name)) continue;
+        if (dp_case_prepare(&list->item[i], &err) != DF_OK) return dp_report_error("gate", &err);
+        prepared++;
+    }
+    return prepared > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING;
+}
+
+static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
+    gate g = {.run = run, .command = command, .to = run->json ? stderr : stdout};
+    int listed = 0;
+    if (run->json || run->out != NULL) g.json = cJSON_CreateArray();
+    for (int i = 0; i < list->count; i++) {
+        if (run->filter != NULL && !dp_glob(run->filter, list->item[i].name)) continue;
+        if (run->list)
+            listed += printf("%s\n", list->item[i].name) > 0;
+        else
+            run_case(&g, &list->item[i]);
+    }
+    if (run->list) return listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING;
+    return finish(&g);
+}
+
+int cmd_gate(int argc, char **argv) {
+    dp_run_options run = {.filter = NULL};
+    const char *path = "fixtures/cases.json";
+    bool prepare = false;
+    int code = DP_EXIT_USAGE;
+    for (int i = 1; i < argc; i++) {
+        const int taken = dp_take_run_option("gate", argc, argv, &i, &run, &code);
+        if (taken < 0) return code;
+        if (taken > 0) continue;
+        if (strcmp(argv[i], "--prepare") == 0) {
+            prepare = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--cases") != 0) return dp_usage_error("gate", "unknown word '%s'", argv[i]);
+        if (i + 1 >= argc) return dp_usage_error("gate", "--cases needs a value");
+        path = argv[++i];
+    }
+    if (run.help) {
+        fputs(help, stdout);
+        return DP_EXIT_PASS;
+    }
+    dp_case_list list;
+    df_error err;
+    if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("gate", &err);
+    char *command = dp_command_line(argc, argv);
+    code = prepare ? prepare_cases(&list, run.filter)
+                   : run_cases(&list, &run, command != NULL ? command : "dflash-parity gate");
+    free(command);
+    dp_cases_release(&list);
+    return code;
+}

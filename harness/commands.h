@@ -1,0 +1,11 @@
+/*
+ * commands.h - the commands of dflash-parity. Each takes its own name as argv[0] and returns the exit code.
+ */
+#ifndef DP_COMMANDS_H
+#define DP_COMMANDS_H
+
+int cmd_check(int argc, char **argv);   /* one checkpoint against one oracle */
+int cmd_gate(int argc, char **argv);    /* every case of a list, one verdict */
+int cmd_bench(int argc, char **argv);   /* times, as JSON and a table */
+
+#endif

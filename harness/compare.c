@@ -1,0 +1,101 @@
+/* compare.c - see compare.h. Compiled without fast-math, so that NaN and signed zero keep their meaning. */
+#include "compare.h"
+
+#include "error.h"
+#include "stage_set.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_finite(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits >> 52 & 0x7ff) != 0x7ff;
+}
+
+/* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
+static double float32_ulp(double want) {
+    int exponent = 0;
+    frexp(want, &exponent); /* |want| in [2^(e-1), 2^e) */
+    const int lowest = -125;
+    return ldexp(1.0, (want == 0.0 || exponent < lowest ? lowest : exponent) - 24);
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim) {
+    if (stage == DF_STAGE_ROPE_INV_FREQ) return 1;
+    /* [L, C, ...]: a row is one token of one layer */
+    if (stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V) return dp_dims_product(rank - 2, dim + 2);
+    return rank > 1 ? dp_dims_product(rank - 1, dim + 1) : dim[0];
+}
+
+df_status dp_gather(const float *full, const dp_array *want, double **out, df_error *err) {
+    *out = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof **out);
+    if (*out == NULL) return df_fail_memory(err, "a stage's values", (size_t)want->count * sizeof **out);
+    for (int64_t i = 0; i < want->count; i++) (*out)[i] = (double)full[want->offset + i * want->stride];
+    return DF_OK;
+}
+
+/* Root mean square of the stored elements [first, end), which belong to one row. */
+static double row_rms(const dp_array *want, int64_t first, int64_t end) {
+    double sum = 0.0;
+    for (int64_t i = first; i < end; i++) sum += want->value[i] * want->value[i];
+    return sqrt(sum / (double)(end - first));
+}
+
+static int64_t row_end(const dp_array *want, int64_t first, int64_t row_length) {
+    const int64_t row = (want->offset + first * want->stride) / row_length;
+    int64_t end = first + 1;
+    while (end < want->count && (want->offset + end * want->stride) / row_length == row) end++;
+    return end;
+}
+
+/* Relative to the row's rms; a zero row admits no error at all. */
+static double relative(double error, double rms) { return error == 0.0 ? 0.0 : rms > 0.0 ? error / rms : INFINITY; }
+
+df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err) {
+    *out = (dp_difference){.count = want->count, .worst = -1};
+    double *ulps = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof *ulps);
+    if (ulps == NULL) return df_fail_memory(err, "a stage's errors", (size_t)want->count * sizeof *ulps);
+    double error_square = 0.0, want_square = 0.0, got_square = 0.0, dot = 0.0;
+    int64_t measured = 0;
+    for (int64_t first = 0, end; first < want->count; first = end) {
+        end = row_end(want, first, row_length);
+        const double rms = row_rms(want, first, end);
+        for (int64_t i = first; i < end; i++) {
+            const double g = got[i], w = want->value[i];
+            const int64_t at = want->offset + i * want->stride;
+            if (!is_finite(g)) {
+                if (out->nonfinite++ == 0) out->worst = at, out->worst_got = g, out->worst_want = w;
+                continue;
+            }
+            const double error = fabs(g - w), rel = relative(error, rms);
+            if (error > out->max_abs) out->max_abs = error;
+            if (out->nonfinite == 0 && (rel > out->max_rel || out->worst < 0))
+                out->worst = at, out->worst_got = g, out->worst_want = w;
+            if (rel > out->max_rel) out->max_rel = rel;
+            if (relative(fabs(w), rms) > out->largest_in_row) out->largest_in_row = relative(fabs(w), rms);
+            if (g != 0.0 && w != 0.0 && signbit(g) != signbit(w)) out->sign_flips++;
+            ulps[measured++] = error / float32_ulp(w);
+            error_square += error * error;
+            want_square += w * w;
+            got_square += g * g;
+            dot += g * w;
+        }
+    }
+    out->l2_rel = relative(sqrt(error_square), sqrt(want_square));
+    out->cosine = want_square == 0.0 && got_square == 0.0 ? 1.0 : dot / sqrt(want_square) / sqrt(got_square);
+    if (measured > 0) {
+        qsort(ulps, (size_t)measured, sizeof *ulps, by_value);
+        out->ulp_median = ulps[measured / 2];
+        out->ulp_p99 = ulps[(int64_t)((double)(measured - 1) * 0.99)];
+        out->ulp_max = ulps[measured - 1];
+    }
+    free(ulps);
+    return DF_OK;
+}

@@ -1,0 +1,35 @@
+/*
+ * compare.h - how far a tensor is from the reference's, in every measure a report needs.
+ *
+ * NaN and infinity are classified from the bits. A row is the first dimension (a token), except that every value of the
+ * frequency table is its own row: its values span ten orders of magnitude, and a small one matters as much as a large.
+ */
+#ifndef DP_COMPARE_H
+#define DP_COMPARE_H
+
+#include "store.h"
+
+typedef struct dp_difference {
+    int64_t count;        /* elements compared */
+    int64_t nonfinite;    /* NaN or infinity in what was measured */
+    int64_t sign_flips;   /* both nonzero, signs differ */
+    double max_abs;       /* max |got - want| */
+    double max_rel;       /* max |got - want| / rms of the reference's row */
+    double l2_rel;        /* |got - want|_2 / |want|_2 */
+    double cosine;        /* of got and want as vectors; 1 when both are zero */
+    double ulp_median, ulp_p99, ulp_max; /* |got - want| in units of the last place of float32 at want */
+    double largest_in_row; /* largest |want| / rms of its row: how much one rounding of the result can be worth */
+    int64_t worst;         /* flat index, in the full tensor, of the element with the largest max_rel (or the first NaN) */
+    double worst_got, worst_want;
+} dp_difference;
+
+/* Values of one row for this stage and shape (see above). */
+int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
+
+/* got[want->count] holds the elements that `want` holds, in its order. */
+df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err);
+
+/* The elements of a complete float32 tensor that `want` (possibly sampled) holds, widened; the caller frees them. */
+df_status dp_gather(const float *full, const dp_array *want, double **out, df_error *err);
+
+#endif

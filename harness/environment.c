@@ -1,0 +1,57 @@
+/* environment.c - see environment.h. The DP_BUILD_* strings come from the Makefile, by way of build/build_facts.h. */
+#include "environment.h"
+
+#include "build_facts.h"
+
+#include <hdf5.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+static void cpu_model(char *model, size_t size) {
+    snprintf(model, size, "unknown");
+    FILE *info = fopen("/proc/cpuinfo", "r");
+    char line[512];
+    while (info != NULL && fgets(line, sizeof line, info) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(model, size, "%s", colon + 2);
+        break;
+    }
+    if (info != NULL) fclose(info);
+}
+
+cJSON *dp_environment(void) {
+    char text[256];
+    struct utsname os;
+    unsigned major = 0, minor = 0, release = 0;
+    cJSON *object = cJSON_CreateObject();
+    if (object == NULL) return NULL;
+    cJSON_AddStringToObject(object, "version", DP_BUILD_VERSION);
+    cJSON_AddStringToObject(object, "commit", DP_BUILD_COMMIT);
+    cJSON_AddBoolToObject(object, "dirty", DP_BUILD_DIRTY);
+    cJSON_AddStringToObject(object, "compiler", DP_BUILD_COMPILER);
+    cJSON_AddStringToObject(object, "flags", DP_BUILD_FLAGS);
+    cJSON_AddStringToObject(object, "cuda", DP_BUILD_CUDA);
+    H5get_libversion(&major, &minor, &release);
+    snprintf(text, sizeof text, "%u.%u.%u", major, minor, release);
+    cJSON_AddStringToObject(object, "hdf5", text);
+    cJSON_AddStringToObject(object, "cjson", cJSON_Version());
+    cpu_model(text, sizeof text);
+    cJSON_AddStringToObject(object, "cpu", text);
+    if (uname(&os) == 0) {
+        snprintf(text, sizeof text, "%.60s %.60s %.60s", os.sysname, os.release, os.machine);
+        cJSON_AddStringToObject(object, "os", text);
+    }
+    return object;
+}
+
+void dp_print_version(void) {
+    cJSON *facts = dp_environment();
+    printf("dflash-parity %s (commit %s, %s)\n", DP_BUILD_VERSION, DP_BUILD_COMMIT, DP_BUILD_DIRTY ? "dirty" : "clean");
+    for (const cJSON *fact = facts != NULL ? facts->child : NULL; fact != NULL; fact = fact->next)
+        if (cJSON_IsString(fact) && strcmp(fact->string, "version") != 0 && strcmp(fact->string, "commit") != 0)
+            printf("%-9s %s\n", fact->string, fact->valuestring);
+    cJSON_Delete(facts);
+}

@@ -1,0 +1,44 @@
+/* main.c - finds the command named by the first word. */
+#include "cli.h"
+#include "cmd_inspect.h"
+#include "cmd_synth.h"
+#include "commands.h"
+#include "environment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *what;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"check", "one checkpoint against one oracle: every stage, every round, one verdict", cmd_check},
+    {"gate", "every case of fixtures/cases.json, one verdict", cmd_gate},
+    {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
+    {"synth", "write a checkpoint for a config from a seed", cmd_synth},
+    {"bench", "load time, forward times, memory", cmd_bench},
+};
+
+static void print_help(FILE *to) {
+    fprintf(to, "usage: dflash-parity COMMAND [options]\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
+    fprintf(to, "\n  --version what was built, and how\n  --help    this text; every command has its own --help\n");
+}
+
+int main(int argc, char **argv) {
+    const char *word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, "--version") == 0) {
+        dp_print_version();
+        return DP_EXIT_PASS;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        print_help(stdout);
+        return DP_EXIT_PASS;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(word, commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    if (argc > 1) fprintf(stderr, "dflash-parity: there is no command '%s'\n", word);
+    print_help(stderr);
+    return DP_EXIT_USAGE;
+}

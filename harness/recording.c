@@ -1,0 +1,51 @@
+/* recording.c - see recording.h. */
+#include "recording.h"
+
+#include "error.h"
+#include "stage_set.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void dp_recording_add(dp_recording *recording, df_stage stage, int layer, int rank, const int64_t *dim,
+                      const float *value) {
+    if (recording->count == recording->capacity) {
+        const int capacity = recording->capacity > 0 ? 2 * recording->capacity : 64;
+        dp_recorded *grown = realloc(recording->stage, (size_t)capacity * sizeof *grown);
+        if (grown == NULL) {
+            recording->out_of_memory = true;
+            return;
+        }
+        recording->stage = grown;
+        recording->capacity = capacity;
+    }
+    const size_t bytes = (size_t)dp_dims_product(rank, dim) * sizeof(float);
+    dp_recorded entry = {.stage = stage, .layer = layer, .rank = rank, .value = malloc(bytes > 0 ? bytes : 1)};
+    if (entry.value == NULL) {
+        recording->out_of_memory = true;
+        return;
+    }
+    memcpy(entry.dim, dim, (size_t)rank * sizeof *dim);
+    memcpy(entry.value, value, bytes);
+    recording->stage[recording->count++] = entry;
+}
+
+void dp_recording_observe(void *recording, const df_stage_view *view) {
+    dp_recording_add(recording, view->stage, view->layer, view->rank, view->dim, view->f32);
+}
+
+df_status dp_recording_status(const dp_recording *recording, df_error *err) {
+    return recording->out_of_memory ? df_fail_memory(err, "the recorded stages", 0) : DF_OK;
+}
+
+const dp_recorded *dp_recording_find(const dp_recording *recording, df_stage stage, int layer) {
+    for (int i = 0; i < recording->count; i++)
+        if (recording->stage[i].stage == stage && recording->stage[i].layer == layer) return &recording->stage[i];
+    return NULL;
+}
+
+void dp_recording_release(dp_recording *recording) {
+    for (int i = 0; i < recording->count; i++) free(recording->stage[i].value);
+    free(recording->stage);
+    *recording = (dp_recording){.stage = NULL};
+}

@@ -1,0 +1,26 @@
+/*
+ * report.h - a result in words and in JSON.
+ */
+#ifndef DP_REPORT_H
+#define DP_REPORT_H
+
+#include "run_check.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+enum { DP_RESULT_VERSION = 1 };
+
+/* The table of one check: a line a stage, a line an arm, the verdict. With `failures_only` passing lines are left out. */
+void dp_report_text(FILE *to, const dp_result *result, bool failures_only);
+
+/* One line that ends a table: the verdict and what it rests on. */
+void dp_report_verdict(FILE *to, const dp_result *result);
+
+/* The result object; the caller deletes it. NULL when out of memory. `command` reproduces the run. */
+cJSON *dp_report_json(const dp_result *result, const char *command);
+
+/* Writes JSON to `path`, whole or not at all. */
+df_status dp_write_json(const char *path, const cJSON *json, df_error *err);
+
+#endif

@@ -1,0 +1,118 @@
+/* rounds.c - see rounds.h. */
+#include "rounds.h"
+
+#include "error.h"
+#include "stage_set.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t dp_first_bit_difference(const float *a, const float *b, int64_t count) {
+    if (memcmp(a, b, (size_t)count * sizeof *a) == 0) return -1;
+    int64_t i = 0;
+    while (memcmp(&a[i], &b[i], sizeof *a) == 0) i++;
+    return i;
+}
+
+/* Compares `count` values and remembers the first difference of the whole arm. */
+static void compare_bits(dp_arm_result *arm, const char *stage, const float *block, const float *round, int64_t count) {
+    arm->compared += count;
+    if (!arm->identical) return;
+    const int64_t at = dp_first_bit_difference(block, round, count);
+    if (at < 0) return;
+    arm->identical = false;
+    snprintf(arm->stage, sizeof arm->stage, "%s", stage);
+    arm->index = at;
+    memcpy(&arm->block_bits, &block[at], sizeof arm->block_bits);
+    memcpy(&arm->round_bits, &round[at], sizeof arm->round_bits);
+}
+
+/* A stage that one side lacks is a difference, at index -1. */
+static void missing_stage(dp_arm_result *arm, const char *stage) {
+    if (!arm->identical) return;
+    arm->identical = false;
+    snprintf(arm->stage, sizeof arm->stage, "%s", stage);
+    arm->index = -1;
+}
+
+/* The cache's rows against the context rows that forward_block recomputed. */
+static df_status compare_cache(df_draft *draft, const df_kv *kv, const dp_recording *block, dp_arm_result *arm,
+                               df_error *err) {
+    const df_config *c = df_draft_config(draft);
+    const int64_t n = (int64_t)df_kv_len(kv) * c->n_kv_heads * c->head_dim;
+    float *keys = malloc((size_t)(n + 1) * sizeof *keys), *values = malloc((size_t)(n + 1) * sizeof *values);
+    df_status status = keys != NULL && values != NULL ? DF_OK : df_fail_memory(err, "the cache's content", (size_t)n * 8);
+    for (int layer = 0; status == DF_OK && layer < c->n_layers; layer++) {
+        const dp_recorded *k = dp_recording_find(block, DF_STAGE_ATTN_K_ROPE, layer);
+        const dp_recorded *v = dp_recording_find(block, DF_STAGE_ATTN_V, layer);
+        status = df_kv_read(kv, layer, keys, values, err);
+        if (status != DF_OK) break;
+        if (k == NULL || v == NULL) {
+            missing_stage(arm, "kv.k");
+            break;
+        }
+        compare_bits(arm, "kv.k", k->value, keys, n);
+        compare_bits(arm, "kv.v", v->value, values, n);
+    }
+    free(keys);
+    free(values);
+    return status;
+}
+
+/* Every stage of the round against the last rows of the same stage of the block run. */
+static void compare_stages(const dp_recording *block, const dp_recording *round, dp_arm_result *arm) {
+    for (int i = 0; i < block->count; i++) {
+        const dp_recorded *b = &block->stage[i];
+        if (b->stage == DF_STAGE_CTX_FC || b->stage == DF_STAGE_CTX_FEATURES) continue; /* before either program */
+        if (b->stage == DF_STAGE_KV_K || b->stage == DF_STAGE_KV_V) continue;           /* compare_cache does these */
+        char name[DF_STAGE_NAME_MAX];
+        df_stage_name(b->stage, b->layer, name);
+        const dp_recorded *r = dp_recording_find(round, b->stage, b->layer);
+        const int64_t rows = r != NULL ? r->dim[0] : 0;
+        if (r == NULL || r->rank != b->rank || rows > b->dim[0] ||
+            !dp_dims_equal(b->rank - 1, b->dim + 1, r->rank - 1, r->dim + 1)) {
+            missing_stage(arm, name);
+            continue;
+        }
+        const int64_t row = dp_dims_product(b->rank - 1, b->dim + 1);
+        compare_bits(arm, name, b->value + (b->dim[0] - rows) * row, r->value, rows * row);
+    }
+}
+
+df_status dp_run_arm(df_draft *draft, const dp_round_input *input, const dp_recording *block, const char *name,
+                     int chunk, dp_arm_result *out, df_error *err) {
+    const df_config *c = df_draft_config(draft);
+    dp_recording round = {.stage = NULL};
+    df_kv *kv = NULL;
+    float *result = malloc((size_t)c->block * (size_t)c->hidden * sizeof *result);
+    *out = (dp_arm_result){.chunk = chunk, .identical = true};
+    snprintf(out->name, sizeof out->name, "%s", name);
+
+    df_status status = result != NULL ? DF_OK : df_fail_memory(err, "a round's result", 0);
+    if (status == DF_OK) status = df_kv_create(draft, input->context + c->block, &kv, err);
+    for (int row = 0; status == DF_OK && row < input->context; row += chunk) {
+        const int rows = input->context - row < chunk ? input->context - row : chunk;
+        status = df_ingest_ctx(draft, kv, input->features + (size_t)row * (size_t)c->hidden, input->pos + row, rows, err);
+    }
+    if (status == DF_OK) {
+        df_draft_observe(draft, dp_recording_observe, &round);
+        status = df_forward_round(draft, kv, input->noise, input->pos + input->context, result, err);
+        df_draft_observe(draft, NULL, NULL);
+    }
+    if (status == DF_OK) status = dp_recording_status(&round, err);
+    if (status == DF_OK) status = compare_cache(draft, kv, block, out, err);
+    if (status == DF_OK) {
+        compare_stages(block, &round, out);
+        const dp_recorded *final = dp_recording_find(block, DF_STAGE_FINAL, -1);
+        if (final == NULL)
+            missing_stage(out, "final");
+        else /* what the caller receives, not only what the observer saw */
+            compare_bits(out, "final", final->value, result, (int64_t)c->block * c->hidden);
+        if (out->compared == 0) out->identical = false;
+    }
+    dp_recording_release(&round);
+    df_kv_destroy(kv);
+    free(result);
+    return status;
+}

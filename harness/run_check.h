@@ -1,0 +1,70 @@
+/*
+ * run_check.h - one checkpoint against one oracle, from geometry to verdict.
+ *
+ * Order: the oracle is opened and verified; its geometry is held against the config, its stage list and shapes against
+ * what the config demands, its tensor digests against the weights; only then are values compared, stage by stage, chained;
+ * then forward_round is held against forward_block bit for bit. Anything that stops before a value is compared is a refusal.
+ */
+#ifndef DP_RUN_CHECK_H
+#define DP_RUN_CHECK_H
+
+#include "compare.h"
+#include "envelope.h"
+#include "rounds.h"
+
+typedef enum dp_verdict {
+    DP_PASS = 0,
+    DP_FAIL,     /* a stage outside its bar, or a pair of arms not identical */
+    DP_REFUSED,  /* see the error */
+    DP_ERROR,    /* I/O, memory, device */
+    DP_NOTHING   /* nothing was compared */
+} dp_verdict;
+const char *dp_verdict_name(dp_verdict verdict); /* "PASS" ... */
+int dp_verdict_exit_code(dp_verdict verdict);
+
+typedef struct dp_check_options {
+    const char *checkpoint; /* directory */
+    const char *oracle;     /* file */
+    const char *filter;     /* pattern over stage and arm names; NULL: all */
+    int threads;            /* 0 = all cores */
+    df_isa isa;
+} dp_check_options;
+
+typedef struct dp_stage_result {
+    char name[DF_STAGE_NAME_MAX];
+    int rank;
+    int64_t dim[4];
+    dp_difference difference;
+    dp_bar bar;
+    double headroom;
+    bool pass;
+} dp_stage_result;
+
+typedef struct dp_result {
+    const dp_check_options *options;
+    dp_verdict verdict;
+    df_error error;             /* for DP_REFUSED and DP_ERROR */
+    df_family family;
+    int context, block;         /* rows of the input */
+    int threads;
+    const char *isa;
+    int stages_known;           /* stages that the config demands */
+    dp_stage_result *stage;     /* owned; the stages compared, in forward order */
+    int stage_count;
+    dp_arm_result arm[4];
+    int arm_count;
+    int failed_stages, failed_arms, warnings;
+    double load_seconds, provenance_seconds, forward_seconds, total_seconds;
+} dp_result;
+
+/* Never fails: what goes wrong is in the result. */
+void dp_check(const dp_check_options *options, dp_result *out);
+void dp_result_release(dp_result *result);
+
+/* The compared stage with the least headroom; NULL when none was compared. */
+const dp_stage_result *dp_worst_stage(const dp_result *result);
+
+/* Prints the names that a check of this pair would compare, one a line, filtered. Returns the exit code. */
+int dp_check_list(const dp_check_options *options);
+
+#endif

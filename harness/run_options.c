@@ -1,0 +1,66 @@
+/* run_options.c - see run_options.h. */
+#include "run_options.h"
+
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_THREADS = 1024 };
+
+static bool parse_isa(const char *name, df_isa *isa) {
+    static const char *const names[] = {[DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
+    for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *isa = (df_isa)i;
+            return true;
+        }
+    return false;
+}
+
+int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code) {
+    const char *word = argv[*index];
+    bool *const flag = strcmp(word, "--json") == 0                            ? &options->json
+                       : strcmp(word, "--list") == 0                          ? &options->list
+                       : strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ? &options->help
+                                                                              : NULL;
+    if (flag != NULL) {
+        *flag = true;
+        return 1;
+    }
+    if (strcmp(word, "-k") != 0 && strcmp(word, "--out") != 0 && strcmp(word, "--threads") != 0 &&
+        strcmp(word, "--isa") != 0)
+        return 0;
+    if (*index + 1 >= argc) {
+        *code = dp_usage_error(command, "%s needs a value", word);
+        return -1;
+    }
+    const char *value = argv[++*index];
+    if (strcmp(word, "-k") == 0)
+        options->filter = value;
+    else if (strcmp(word, "--out") == 0)
+        options->out = value;
+    else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
+        *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
+        return -1;
+    } else if (strcmp(word, "--isa") == 0 && !parse_isa(value, &options->isa)) {
+        *code = dp_usage_error(command, "--isa takes generic, avx2 or avx512, found '%s'", value);
+        return -1;
+    }
+    return 1;
+}
+
+char *dp_command_line(int argc, char **argv) {
+    size_t length = sizeof "dflash-parity";
+    for (int i = 0; i < argc; i++) length += strlen(argv[i]) + 3;
+    char *line = malloc(length);
+    if (line == NULL) return NULL;
+    strcpy(line, "dflash-parity");
+    for (int i = 0; i < argc; i++) {
+        const bool quote = argv[i][strcspn(argv[i], " *?[]\"\\$")] != '\0';
+        strcat(line, quote ? " '" : " ");
+        strcat(line, argv[i]);
+        if (quote) strcat(line, "'");
+    }
+    return line;
+}

@@ -1,0 +1,33 @@
+/*
+ * run_options.h - the options that check and gate share: what to compare, how, and where the result goes.
+ */
+#ifndef DP_RUN_OPTIONS_H
+#define DP_RUN_OPTIONS_H
+
+#include "dflash.h"
+
+typedef struct dp_run_options {
+    const char *filter; /* -k */
+    const char *out;    /* --out FILE */
+    bool json, list, help;
+    long threads;
+    df_isa isa;
+} dp_run_options;
+
+#define DP_RUN_OPTIONS_HELP                                                                                            \
+    "  -k GLOB           compare only what GLOB matches; matching nothing is exit code 5\n"                            \
+    "  --list            print the names that would be compared, and compare nothing\n"                                \
+    "  --threads N       threads to use (default: all cores); the result does not depend on it\n"                      \
+    "  --isa NAME        generic, avx2 or avx512 (default: the best here); nor on this\n"                              \
+    "  --json            print the result as JSON instead of a table\n"                                                \
+    "  --out FILE        also write the JSON result to FILE, whole or not at all\n"                                    \
+    "  --help            this text\n"
+
+/* Tries to take argv[*index] (and its value) as a shared option. 1: taken, *index is at its last word; 0: not a shared
+ * option; -1: a usage error, reported, the exit code is in *code. */
+int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code);
+
+/* "dflash-parity check --checkpoint X ..." from the words given; the caller frees it. NULL when out of memory. */
+char *dp_command_line(int argc, char **argv);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * stage_set.h - which stages a checkpoint must show for an input, and their shapes.
+ *
+ * This list, derived from the config alone, is what makes the gate fail closed: an oracle or a run that lacks one of
+ * these stages, or shows another shape, cannot pass.
+ */
+#ifndef DP_STAGE_SET_H
+#define DP_STAGE_SET_H
+
+#include "dflash.h"
+
+typedef struct dp_stage_spec {
+    char name[DF_STAGE_NAME_MAX];
+    df_stage stage;
+    int layer; /* -1 outside the layers */
+    int rank;
+    int64_t dim[4];
+} dp_stage_spec;
+
+typedef struct dp_stage_set {
+    dp_stage_spec *spec; /* owned, in forward order */
+    int count;
+} dp_stage_set;
+
+/* The stages of one block over `context` rows. */
+df_status dp_stage_set_create(const df_config *config, int context, dp_stage_set *out, df_error *err);
+void dp_stage_set_release(dp_stage_set *set);
+
+/* NULL when the set has no such stage. */
+const dp_stage_spec *dp_stage_set_find(const dp_stage_set *set, const char *name);
+
+int64_t dp_dims_product(int rank, const int64_t *dim);
+bool dp_dims_equal(int rank_a, const int64_t *a, int rank_b, const int64_t *b);
+enum { DP_DIMS_TEXT = 96 };
+const char *dp_dims_text(int rank, const int64_t *dim, char text[DP_DIMS_TEXT]); /* "[16, 2560]" */
+
+#endif

@@ -1,0 +1,440 @@
+/*
+ * store.c - see store.h.
+ *
+ * Opening describes and reads every dataset once, one at a time, and keeps only the descriptions; values are read
+ * again, and their digests checked again, when they are asked for. What one dataset may look like is store_dataset.c's
+ * business, the JSON records' form is store_record.c's.
+ */
+#include "store.h"
+
+#include "error.h"
+#include "store_dataset.h"
+#include "store_h5.h"
+#include "store_record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINK_LIMIT = 4096 }; /* more than 128 layers' worth of stages */
+
+typedef struct stage_entry {
+    char name[DF_STAGE_NAME_MAX];
+    df_stage stage;
+    int layer;
+    dp_dataset_info info[DP_RUN_COUNT];
+} stage_entry;
+
+struct dp_oracle {
+    char *path;
+    hid_t file;
+    cJSON *geometry, *provenance;
+    dp_dataset_info input[DP_INPUT_COUNT];
+    stage_entry *stage; /* in forward order */
+    int count;
+};
+
+static const char *const run_name[DP_RUN_COUNT] = {"float64", "float32", "bfloat16"};
+static const struct {
+    const char *name;
+    int rank;
+    bool integer;
+} input_form[DP_INPUT_COUNT] = {{"target_hidden", 2, false}, {"noise_embedding", 2, false}, {"positions", 1, true}};
+enum { TARGET_HIDDEN = 0, NOISE_EMBEDDING, POSITIONS };
+
+const char *dp_run_name(dp_run run) { return run_name[run]; }
+const char *dp_input_name(int index) { return input_form[index].name; }
+
+void dp_array_release(dp_array *array) {
+    free(array->value);
+    *array = (dp_array){0};
+}
+
+/* ---- The file and its header ---------------------------------------------------------------------------------------
+ */
+
+static df_status check_signature(const char *path, df_error *err) {
+    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    unsigned char start[8] = {0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be opened: %s. Check the path and its permissions.",
+                       path, strerror(errno));
+    const ssize_t got = pread(fd, start, sizeof start, 0);
+    const int reason = errno;
+    close(fd);
+    if (got < 0)
+        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
+                       strerror(reason));
+    if (got < (ssize_t)sizeof start || memcmp(start, signature, sizeof start) != 0)
+        return df_fail(err, DF_ERR_REFUSED, "oracle.format",
+                       "%s: not an HDF5 file: its first 8 bytes are not the HDF5 signature. Give the path of an oracle "
+                       "(oracles/FORMAT.md), and check that it was fetched whole.",
+                       path);
+    return DF_OK;
+}
+
+static df_status open_file(const char *path, hid_t *out, df_error *err) {
+    df_status status = check_signature(path, err);
+    if (status != DF_OK) return status;
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    /* Only readers meet here; without locks a file on a read-only or remote file system opens too. */
+    if (access >= 0 && H5Pset_file_locking(access, false, true) >= 0) *out = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (*out < 0)
+        status = dp_h5_fail(
+            err, "oracle.damaged",
+            "%s: an HDF5 file that cannot be opened: truncated or damaged. Write it again or fetch it again.", path);
+    if (access >= 0) H5Pclose(access);
+    return status;
+}
+
+static df_status check_header(const dp_oracle *oracle, df_error *err) {
+    char schema[64], kind[64];
+    int64_t version = 0;
+    df_status status = dp_h5_text_attribute(oracle->file, oracle->path, "schema", schema, sizeof schema, err);
+    if (status != DF_OK) return status;
+    if (strcmp(schema, "dflash-parity") != 0)
+        return df_fail(
+            err, DF_ERR_REFUSED, "oracle.schema",
+            "%s: expected the schema \"dflash-parity\", found \"%s\". The file is something else; give an oracle.",
+            oracle->path, schema);
+    status = dp_h5_int_attribute(oracle->file, oracle->path, "schema_version", &version, 1, NULL, err);
+    if (status != DF_OK) return status;
+    if (version != DP_SCHEMA_VERSION)
+        return df_fail(
+            err, DF_ERR_REFUSED, "oracle.schema.version",
+            "%s: expected schema version %d, found %lld. Write the oracle again with this version's generator, or "
+            "use the release of dflash-parity that wrote it.",
+            oracle->path, DP_SCHEMA_VERSION, (long long)version);
+    status = dp_h5_text_attribute(oracle->file, oracle->path, "kind", kind, sizeof kind, err);
+    if (status != DF_OK) return status;
+    if (strcmp(kind, "oracle") != 0)
+        return df_fail(err, DF_ERR_REFUSED, "oracle.kind",
+                       "%s: expected the kind \"oracle\", found \"%s\". Only a reference's runs can judge a drafter.",
+                       oracle->path, kind);
+    return DF_OK;
+}
+
+/* Every link of the group is one of `allowed`; what is not read would be passed over in silence. */
+static df_status check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
+                              df_error *err) {
+    hid_t group = H5I_INVALID_HID;
+    dp_h5_names names = {0};
+    df_status status = dp_h5_open_group(oracle->file, oracle->path, path, &group, err);
+    if (status == DF_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, &names, err);
+    for (int i = 0; status == DF_OK && i < names.count; i++) {
+        bool known = false;
+        for (int j = 0; j < count; j++) known = known || strcmp(names.name[i], allowed[j]) == 0;
+        if (!known)
+            status = df_fail(err, DF_ERR_REFUSED, "oracle.object.unknown",
+                             "%s: %s holds \"%s\", which schema version %d does not know. Write the file again as "
+                             "oracles/FORMAT.md says.",
+                             oracle->path, path, names.name[i], DP_SCHEMA_VERSION);
+    }
+    dp_h5_names_release(&names);
+    if (group >= 0) H5Gclose(group);
+    return status;
+}
+
+/* ---- Datasets ------------------------------------------------------------------------------------------------------
+ */
+
+/* Reads and verifies PARENT/NAME, into value unless that is NULL. Opening fills *info (describe), later reads use it.
+ */
+static df_status visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
+                       double *value, bool describe, df_error *err) {
+    char path[128], where[640];
+    hid_t dataset = H5I_INVALID_HID;
+    snprintf(path, sizeof path, "%s/%s", parent, name);
+    snprintf(where, sizeof where, "%s: %s", oracle->path, path);
+    df_status status = dp_h5_open_dataset(oracle->file, oracle->path, path, &dataset, err);
+    if (status == DF_OK && describe) status = dp_dataset_describe(dataset, where, info, err);
+    if (status == DF_OK) status = dp_dataset_read(dataset, where, info, value, err);
+    if (dataset >= 0) H5Dclose(dataset);
+    return status;
+}
+
+static df_status fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
+                       dp_array *out, df_error *err) {
+    dp_h5_quiet quiet;
+    dp_dataset_info known = *info;
+    *out = (dp_array){.rank = info->rank,
+                      .total = info->total,
+                      .stride = info->stride,
+                      .offset = info->offset,
+                      .count = info->count,
+                      .integer = info->dtype == DP_LOGICAL_I32};
+    memcpy(out->dim, info->dim, sizeof out->dim);
+    out->value = malloc((size_t)info->count * sizeof *out->value);
+    if (out->value == NULL) return df_fail_memory(err, name, (size_t)info->count * sizeof *out->value);
+    dp_h5_quiet_begin(&quiet);
+    const df_status status = visit(oracle, parent, name, &known, out->value, false, err);
+    dp_h5_quiet_end(&quiet);
+    if (status != DF_OK) dp_array_release(out);
+    return status;
+}
+
+/* ---- Inputs --------------------------------------------------------------------------------------------------------
+ */
+
+static df_status check_positions(const dp_oracle *oracle, df_error *err) {
+    dp_array positions = {0};
+    df_status status = fetch(oracle, "/inputs", input_form[POSITIONS].name, &oracle->input[POSITIONS], &positions, err);
+    if (status != DF_OK) return status;
+    const int64_t context = oracle->input[TARGET_HIDDEN].dim[0], block = oracle->input[NOISE_EMBEDDING].dim[0];
+    if (context > INT32_MAX || block > INT32_MAX || positions.count != context + block)
+        status =
+            df_fail(err, DF_ERR_REFUSED, "oracle.positions",
+                    "%s: /inputs/positions has %lld entries; the context of %lld rows and the block of %lld rows need "
+                    "one a row. Write the file again.",
+                    oracle->path, (long long)positions.count, (long long)context, (long long)block);
+    double before = -1;
+    for (int64_t i = 0; status == DF_OK && i < positions.count; i++) {
+        if (positions.value[i] <= before)
+            status =
+                df_fail(err, DF_ERR_REFUSED, "oracle.positions",
+                        "%s: /inputs/positions[%lld] is %.0f after %.0f; expected non-negative and strictly increasing "
+                        "positions. Write the file again.",
+                        oracle->path, (long long)i, positions.value[i], before);
+        before = positions.value[i];
+    }
+    dp_array_release(&positions);
+    return status;
+}
+
+static df_status load_inputs(dp_oracle *oracle, df_error *err) {
+    const char *allowed[DP_INPUT_COUNT];
+    for (int i = 0; i < DP_INPUT_COUNT; i++) allowed[i] = input_form[i].name;
+    df_status status = check_closed(oracle, "/inputs", allowed, DP_INPUT_COUNT, err);
+    for (int i = 0; status == DF_OK && i < DP_INPUT_COUNT; i++) {
+        dp_dataset_info *info = &oracle->input[i];
+        char path[64];
+        snprintf(path, sizeof path, "/inputs/%s", input_form[i].name);
+        if (H5Lexists(oracle->file, path, H5P_DEFAULT) <= 0)
+            return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
+                           "%s: the input %s is missing. Write the file again as oracles/FORMAT.md says.", oracle->path,
+                           path);
+        status = visit(oracle, "/inputs", input_form[i].name, info, NULL, true, err);
+        if (status != DF_OK) break;
+        if (info->sampled || info->rank != input_form[i].rank)
+            status =
+                df_fail(err, DF_ERR_REFUSED, "oracle.dataset.shape",
+                        "%s: %s has rank %d%s; expected rank %d and every element. Write the file again.", oracle->path,
+                        path, info->rank, info->sampled ? " and is sampled" : "", input_form[i].rank);
+        else if ((info->dtype == DP_LOGICAL_I32) != input_form[i].integer)
+            status = df_fail(err, DF_ERR_REFUSED, "oracle.dataset.type",
+                             "%s: %s is %s; expected %s. Write the file again.", oracle->path, path,
+                             dp_logical_name(info->dtype), input_form[i].integer ? "int32" : "a floating type");
+    }
+    if (status == DF_OK) status = check_positions(oracle, err);
+    return status;
+}
+
+/* ---- Stages --------------------------------------------------------------------------------------------------------
+ */
+
+static bool integer_stage(df_stage stage) {
+    return stage == DF_STAGE_SELECT_TOPK_IDS || stage == DF_STAGE_SELECT_PATH || stage == DF_STAGE_MARKOV_TOKENS ||
+           stage == DF_STAGE_CONFIDENCE_WINDOW;
+}
+
+/* Forward order: what comes before the layers, the layers one by one, what comes after them. */
+static int compare_stages(const void *left, const void *right) {
+    const stage_entry *a = left, *b = right;
+    const int part_a = df_stage_per_layer(a->stage) ? 1 : a->stage < DF_STAGE_ATTN_NORM ? 0 : 2;
+    const int part_b = df_stage_per_layer(b->stage) ? 1 : b->stage < DF_STAGE_ATTN_NORM ? 0 : 2;
+    if (part_a != part_b) return part_a - part_b;
+    if (a->layer != b->layer) return a->layer - b->layer;
+    return (int)a->stage - (int)b->stage;
+}
+
+static df_status list_run(const dp_oracle *oracle, dp_run run, dp_h5_names *names, df_error *err) {
+    hid_t group = H5I_INVALID_HID;
+    char path[32];
+    snprintf(path, sizeof path, "/stages/%s", run_name[run]);
+    df_status status = dp_h5_open_group(oracle->file, oracle->path, path, &group, err);
+    if (status == DF_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, names, err);
+    if (group >= 0) H5Gclose(group);
+    return status;
+}
+
+/* Stage names have the one spelling that df_stage_name gives. */
+static df_status check_vocabulary(const dp_oracle *oracle, dp_run run, const dp_h5_names *names, df_error *err) {
+    for (int i = 0; i < names->count; i++) {
+        df_stage stage = DF_STAGE_COUNT;
+        int layer = -1;
+        char canonical[DF_STAGE_NAME_MAX];
+        if (!df_stage_parse(names->name[i], &stage, &layer) ||
+            strcmp(df_stage_name(stage, layer, canonical), names->name[i]) != 0)
+            return df_fail(
+                err, DF_ERR_REFUSED, "oracle.stage.unknown",
+                "%s: /stages/%s holds \"%s\", which is not a stage of the vocabulary. Write the file again with "
+                "the stage names of oracles/FORMAT.md.",
+                oracle->path, run_name[run], names->name[i]);
+    }
+    return DF_OK;
+}
+
+/* What one run holds, every run holds. */
+static df_status census(dp_oracle *oracle, const dp_h5_names names[DP_RUN_COUNT], df_error *err) {
+    for (int run = 0; run < DP_RUN_COUNT; run++)
+        for (int i = 0; i < names[run].count; i++)
+            for (int other = 0; other < DP_RUN_COUNT; other++)
+                if (!dp_h5_names_contain(&names[other], names[run].name[i]))
+                    return df_fail(
+                        err, DF_ERR_REFUSED, "oracle.stage.missing",
+                        "%s: the stage %s is in the run %s and not in the run %s; expected it in all three. Write "
+                        "the file again.",
+                        oracle->path, names[run].name[i], run_name[run], run_name[other]);
+    if (names[0].count == 0)
+        return df_fail(err, DF_ERR_REFUSED, "oracle.stage.missing",
+                       "%s: no stage at all under /stages. Nothing can be compared with it; write the file again.",
+                       oracle->path);
+    oracle->stage = calloc((size_t)names[0].count, sizeof *oracle->stage);
+    if (oracle->stage == NULL) return df_fail_memory(err, "the list of stages", (size_t)names[0].count);
+    oracle->count = names[0].count;
+    for (int i = 0; i < oracle->count; i++) {
+        stage_entry *entry = &oracle->stage[i];
+        df_stage_parse(names[0].name[i], &entry->stage, &entry->layer);
+        df_stage_name(entry->stage, entry->layer, entry->name);
+    }
+    qsort(oracle->stage, (size_t)oracle->count, sizeof *oracle->stage, compare_stages);
+    return DF_OK;
+}
+
+static bool same_elements(const dp_dataset_info *a, const dp_dataset_info *b) {
+    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0 && a->stride == b->stride &&
+           a->offset == b->offset;
+}
+
+static df_status load_stage(const dp_oracle *oracle, stage_entry *entry, df_error *err) {
+    for (int run = 0; run < DP_RUN_COUNT; run++) {
+        char parent[32];
+        snprintf(parent, sizeof parent, "/stages/%s", run_name[run]);
+        const df_status status = visit(oracle, parent, entry->name, &entry->info[run], NULL, true, err);
+        if (status != DF_OK) return status;
+        const dp_dataset_info *info = &entry->info[run];
+        if ((info->dtype == DP_LOGICAL_I32) != integer_stage(entry->stage))
+            return df_fail(err, DF_ERR_REFUSED, "oracle.dataset.type",
+                           "%s: %s/%s is %s; this stage holds %s. Write the file again.", oracle->path, parent,
+                           entry->name, dp_logical_name(info->dtype),
+                           integer_stage(entry->stage) ? "int32" : "a floating type");
+        if (!same_elements(info, &entry->info[0]))
+            return df_fail(
+                err, DF_ERR_REFUSED, "oracle.stage.shape",
+                "%s: the stage %s has another shape or another sampling in the run %s than in the run float64; the "
+                "two cannot be compared element by element. Write the file again.",
+                oracle->path, entry->name, run_name[run]);
+    }
+    return DF_OK;
+}
+
+static df_status load_stages(dp_oracle *oracle, df_error *err) {
+    dp_h5_names names[DP_RUN_COUNT] = {{0}};
+    df_status status = check_closed(oracle, "/stages", run_name, DP_RUN_COUNT, err);
+    for (int run = 0; status == DF_OK && run < DP_RUN_COUNT; run++)
+        status = list_run(oracle, (dp_run)run, &names[run], err);
+    for (int run = 0; status == DF_OK && run < DP_RUN_COUNT; run++)
+        status = check_vocabulary(oracle, (dp_run)run, &names[run], err);
+    if (status == DF_OK) status = census(oracle, names, err);
+    for (int i = 0; status == DF_OK && i < oracle->count; i++) status = load_stage(oracle, &oracle->stage[i], err);
+    for (int run = 0; run < DP_RUN_COUNT; run++) dp_h5_names_release(&names[run]);
+    return status;
+}
+
+/* ---- The interface
+ * --------------------------------------------------------------------------------------------------- */
+
+static df_status load(dp_oracle *oracle, df_error *err) {
+    static const char *const root[] = {"geometry", "provenance", "inputs", "stages"};
+    df_status status = open_file(oracle->path, &oracle->file, err);
+    if (status == DF_OK) status = check_header(oracle, err);
+    if (status == DF_OK) status = check_closed(oracle, "/", root, sizeof root / sizeof root[0], err);
+    if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/geometry", &oracle->geometry, err);
+    if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/provenance", &oracle->provenance, err);
+    if (status == DF_OK) status = dp_record_check_provenance(oracle->provenance, oracle->path, err);
+    if (status == DF_OK) status = load_inputs(oracle, err);
+    if (status == DF_OK) status = load_stages(oracle, err);
+    return status;
+}
+
+df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) {
+    dp_h5_quiet quiet;
+    *out = NULL;
+    dp_oracle *oracle = calloc(1, sizeof *oracle);
+    if (oracle == NULL) return df_fail_memory(err, "an oracle", sizeof *oracle);
+    oracle->file = H5I_INVALID_HID;
+    oracle->path = strdup(path);
+    if (oracle->path == NULL) {
+        free(oracle);
+        return df_fail_memory(err, "an oracle's path", strlen(path) + 1);
+    }
+    dp_h5_quiet_begin(&quiet);
+    const df_status status = load(oracle, err);
+    dp_h5_quiet_end(&quiet);
+    if (status == DF_OK)
+        *out = oracle;
+    else
+        dp_oracle_close(oracle);
+    return status;
+}
+
+void dp_oracle_close(dp_oracle *oracle) {
+    if (oracle == NULL) return;
+    dp_h5_quiet quiet;
+    dp_h5_quiet_begin(&quiet);
+    if (oracle->file >= 0) H5Fclose(oracle->file);
+    dp_h5_quiet_end(&quiet);
+    cJSON_Delete(oracle->geometry);
+    cJSON_Delete(oracle->provenance);
+    free(oracle->stage);
+    free(oracle->path);
+    free(oracle);
+}
+
+const char *dp_oracle_path(const dp_oracle *oracle) { return oracle->path; }
+const cJSON *dp_oracle_geometry(const dp_oracle *oracle) { return oracle->geometry; }
+const cJSON *dp_oracle_provenance(const dp_oracle *oracle) { return oracle->provenance; }
+int dp_oracle_stage_count(const dp_oracle *oracle) { return oracle->count; }
+const char *dp_oracle_stage_name(const dp_oracle *oracle, int index) { return oracle->stage[index].name; }
+
+const dp_dataset_info *dp_oracle_stage_info(const dp_oracle *oracle, dp_run run, const char *name) {
+    for (int i = 0; i < oracle->count; i++)
+        if (strcmp(oracle->stage[i].name, name) == 0) return &oracle->stage[i].info[run];
+    return NULL;
+}
+
+bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name) {
+    return dp_oracle_stage_info(oracle, run, name) != NULL;
+}
+
+const dp_dataset_info *dp_oracle_input_info(const dp_oracle *oracle, const char *name) {
+    for (int i = 0; i < DP_INPUT_COUNT; i++)
+        if (strcmp(input_form[i].name, name) == 0) return &oracle->input[i];
+    return NULL;
+}
+
+df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, df_error *err) {
+    *out = (dp_array){0};
+    const dp_dataset_info *info = dp_oracle_stage_info(oracle, run, name);
+    if (info == NULL)
+        return df_fail(err, DF_ERR_REFUSED, "oracle.stage.missing",
+                       "%s: the stage \"%s\" is not in the run %s. Ask for one of the %d stages that inspect lists.",
+                       oracle->path, name, run_name[run], oracle->count);
+    char parent[32];
+    snprintf(parent, sizeof parent, "/stages/%s", run_name[run]);
+    return fetch(oracle, parent, name, info, out, err);
+}
+
+df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err) {
+    *out = (dp_array){0};
+    const dp_dataset_info *info = dp_oracle_input_info(oracle, name);
+    if (info == NULL)
+        return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
+                       "%s: there is no input \"%s\"; expected target_hidden, noise_embedding or positions.",
+                       oracle->path, name);
+    return fetch(oracle, "/inputs", name, info, out, err);
+}

@@ -1,0 +1,59 @@
+/*
+ * synth_plan.h - which tensors a synthetic checkpoint holds, and what values they take.
+ *
+ * A plan lists the tensors of a config's family in file order and fills any range of their values. It is a pure
+ * function of config, seed and profile; files, threads and the container format are synth.c's business.
+ */
+#ifndef DP_SYNTH_PLAN_H
+#define DP_SYNTH_PLAN_H
+
+#include "dflash.h"
+#include "dtype.h"
+
+/* Unit: the residual stream stays between about 1 and 10. Hot: it grows to 1e3..1e4 in a few outlier channels. */
+typedef enum dp_synth_profile { DP_SYNTH_UNIT = 0, DP_SYNTH_HOT } dp_synth_profile;
+
+enum { DP_SYNTH_NAME_MAX = 80 };
+
+typedef enum dp_synth_kind {
+    DP_SYNTH_MATRIX,          /* normal, rows of uneven size and a few outlier rows */
+    DP_SYNTH_RESIDUAL_MATRIX, /* the same, writing the residual stream: the same outlier rows in every layer */
+    DP_SYNTH_EVEN,            /* normal, one size: biases, embeddings of a single row */
+    DP_SYNTH_RANGE,           /* uniform in [low, high) */
+    DP_SYNTH_RESIDUAL_RANGE,  /* the same, reading the residual stream: small where its outliers are */
+    DP_SYNTH_CONV_BASE        /* [2, k, H]: tap 0 in [low, high), later taps in +-[0.1, 0.4) */
+} dp_synth_kind;
+
+typedef struct dp_synth_tensor {
+    char name[DP_SYNTH_NAME_MAX];
+    dp_synth_kind kind;
+    int rank;
+    int64_t dim[3];
+    int64_t row;       /* values in one row (the last dimension) */
+    int64_t count;     /* values in all */
+    int64_t first;     /* index of its first value in the file's data */
+    uint64_t key;      /* of the generator */
+    float scale;       /* normal kinds: standard deviation before the row's factor */
+    int32_t low, high; /* range kinds, in units of 2^-12 */
+} dp_synth_tensor;
+
+typedef struct dp_synth_plan {
+    dp_synth_profile profile;
+    uint64_t seed;
+    int count, capacity;
+    dp_synth_tensor *tensor; /* owned, in file order */
+    int64_t values;          /* of all tensors */
+    int64_t hidden;
+    bool *outlier; /* owned, [H]: outlier channels of the residual stream */
+} dp_synth_plan;
+
+/* On failure *out is empty. Code "synth.shape" when the config leaves a dimension open (no vocab_size). */
+df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, dp_synth_plan *out,
+                             df_error *err);
+void dp_synth_plan_release(dp_synth_plan *plan);
+
+/* Values [first, first + count) of the file's data, converted to `dtype`, into out. The same bits however the data is
+ * cut into calls. */
+void dp_synth_plan_fill(const dp_synth_plan *plan, int64_t first, int64_t count, df_dtype dtype, void *out);
+
+#endif

@@ -1,0 +1,30 @@
+/* suites.h - every Check suite of the project; tests/main.c runs those that DP_SUITES lists, in this order. */
+#ifndef DP_TESTS_SUITES_H
+#define DP_TESTS_SUITES_H
+
+#include <check.h>
+
+#define DP_SUITES(X)                                                                                                   \
+    X(dtype)                                                                                                           \
+    X(mathfn)                                                                                                          \
+    X(canon)                                                                                                           \
+    X(ops)                                                                                                             \
+    X(config)                                                                                                          \
+    X(safetensors)                                                                                                     \
+    X(weights)                                                                                                         \
+    X(rope)                                                                                                            \
+    X(draft)                                                                                                           \
+    X(sha256)                                                                                                          \
+    X(atomic_file)                                                                                                     \
+    X(synth)                                                                                                           \
+    X(store)                                                                                                           \
+    X(geometry)                                                                                                        \
+    X(compare)                                                                                                         \
+    X(check)                                                                                                           \
+    X(cli)
+
+#define DP_DECLARE_SUITE(name) Suite *suite_##name(void);
+DP_SUITES(DP_DECLARE_SUITE)
+#undef DP_DECLARE_SUITE
+
+#endif

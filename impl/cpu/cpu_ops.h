@@ -1,0 +1,37 @@
+/*
+ * cpu_ops.h - the CPU's operations, compiled once per instruction set from the same text.
+ *
+ * The Makefile builds matmul.c, rmsnorm.c, rope_apply.c, attention.c, elementwise.c and table.c three times, with DF_ISA
+ * set to generic, avx2 or avx512 and the matching compiler flags. DF_CPU(name) is the name of a function in the set being
+ * built. One text, IEEE operations and no contraction: the three sets agree bit for bit (tested).
+ */
+#ifndef DF_CPU_OPS_H
+#define DF_CPU_OPS_H
+
+#include "engine.h"
+
+/* The tables that table.c defines. */
+extern const df_ops df_cpu_ops_generic;
+#if defined(__x86_64__)
+extern const df_ops df_cpu_ops_avx2;
+extern const df_ops df_cpu_ops_avx512;
+#endif
+
+#ifdef DF_ISA
+
+#define DF_CPU_PASTE2(name, isa) df_cpu_##name##_##isa
+#define DF_CPU_PASTE(name, isa) DF_CPU_PASTE2(name, isa)
+#define DF_CPU(name) DF_CPU_PASTE(name, DF_ISA)
+
+df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
+                         df_error *err);
+df_status DF_CPU(rmsnorm)(df_engine *engine, const float *x, const float *weight, int rows, int n, float eps, float *y,
+                          df_error *err);
+df_status DF_CPU(rope)(df_engine *engine, const float *x, const float *cos_table, const float *sin_table, int rows,
+                       int heads, int head_dim, int rotary_dim, float *y, df_error *err);
+df_status DF_CPU(attention)(df_engine *engine, const df_attention_args *args, df_error *err);
+df_status DF_CPU(silu_mul)(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err);
+df_status DF_CPU(add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err);
+
+#endif
+#endif

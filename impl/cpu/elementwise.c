@@ -1,0 +1,47 @@
+/* elementwise.c - the operations that work on one element at a time. */
+#include "cpu/cpu_ops.h"
+
+#include "mathfn.h"
+
+enum { ELEMENTS_PER_TASK = 16384 };
+
+typedef struct pair_job {
+    const float *a, *b;
+    size_t n;
+    float *y;
+} pair_job;
+
+static size_t task_end(const pair_job *job, size_t first) {
+    return first + ELEMENTS_PER_TASK < job->n ? first + ELEMENTS_PER_TASK : job->n;
+}
+
+static void silu_mul_task(void *context, int task, int worker) {
+    (void)worker;
+    const pair_job *job = context;
+    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job, first);
+    for (size_t i = first; i < end; i++) job->y[i] = df_silu(job->a[i]) * job->b[i];
+}
+
+static void add_task(void *context, int task, int worker) {
+    (void)worker;
+    const pair_job *job = context;
+    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job, first);
+    for (size_t i = first; i < end; i++) job->y[i] = job->a[i] + job->b[i];
+}
+
+static void run_pairs(df_engine *engine, df_task_fn fn, const float *a, const float *b, size_t n, float *y) {
+    pair_job job = {.a = a, .b = b, .n = n, .y = y};
+    df_pool_run(engine->pool, fn, &job, (int)((n + ELEMENTS_PER_TASK - 1) / ELEMENTS_PER_TASK));
+}
+
+df_status DF_CPU(silu_mul)(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err) {
+    (void)err;
+    run_pairs(engine, silu_mul_task, gate, up, n, y);
+    return DF_OK;
+}
+
+df_status DF_CPU(add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err) {
+    (void)err;
+    run_pairs(engine, add_task, a, b, n, y);
+    return DF_OK;
+}

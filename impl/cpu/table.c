@@ -1,0 +1,15 @@
+/* table.c - the table of operations of the instruction set being built. */
+#include "cpu/cpu_ops.h"
+
+#define DF_STRING2(text) #text
+#define DF_STRING(text) DF_STRING2(text)
+
+const df_ops DF_CPU(ops) = {
+    .name = DF_STRING(DF_ISA),
+    .matmul = DF_CPU(matmul),
+    .rmsnorm = DF_CPU(rmsnorm),
+    .rope = DF_CPU(rope),
+    .attention = DF_CPU(attention),
+    .silu_mul = DF_CPU(silu_mul),
+    .add = DF_CPU(add),
+};

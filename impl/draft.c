@@ -1,0 +1,300 @@
+/*
+ * draft.c - the forward programs.
+ *
+ * forward_block and forward_round run the same layer program over the same operations; they differ only in where the
+ * context's keys and values come from: recomputed from the features, or cached by ingest_ctx, which computes them with the
+ * function that forward_block uses. A row's arithmetic never depends on its companions, so the results agree bit for bit.
+ */
+#include "draft.h"
+
+#include "error.h"
+#include "rope.h"
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const df_status try_status = (call);                                                                           \
+        if (try_status != DF_OK) return try_status;                                                                    \
+    } while (0)
+
+/* One call in progress: the model, its operations and the rotary tables of the rows it computes. */
+typedef struct pass {
+    df_draft *draft;
+    df_engine *engine;
+    const df_ops *ops;
+    const df_config *c;
+    df_error *err;
+    float eps;
+    float *cos, *sin; /* [rows, rotary_dim / 2], row 0 = the first row of `pos` given to pass_begin */
+} pass;
+
+/* Keys and values of one layer as the layer program sees them. Rows 0..context are the context, then B rows of the block.
+ * raw and normed are the steps before the rotation; they hold only the rows that this call computes, which start at row
+ * `first` of k and v. */
+typedef struct layer_keys {
+    float *raw, *normed; /* [context + B - first, nkv * hd] */
+    float *k, *v;        /* [context + B, nkv * hd] */
+    int first, context;
+} layer_keys;
+
+/* Scratch of the block's rows, reused by every layer. */
+typedef struct block_rows {
+    float *n;                          /* [B, H] normed rows */
+    float *q, *q_normed, *q_roped, *a; /* [B, nh * hd] */
+    float *o, *x_mid;                  /* [B, H] */
+    float *gate, *up, *act;            /* [B, F] */
+    float *down;                       /* [B, H] */
+} block_rows;
+
+static int query_width(const df_config *c) { return c->n_heads * c->head_dim; }
+static int key_width(const df_config *c) { return c->n_kv_heads * c->head_dim; }
+
+/* ---- Observation -------------------------------------------------------------------------------------------------- */
+
+static void emit(const pass *p, df_stage stage, int layer, const float *data, int rank, const int64_t dim[4]) {
+    df_stage_view view = {.stage = stage, .layer = layer, .rank = rank, .f32 = data};
+    for (int i = 0; i < rank; i++) view.dim[i] = dim[i];
+    p->draft->observe(p->draft->observe_user, &view);
+}
+
+static void observe(const pass *p, df_stage stage, int layer, const float *data, int rows, int columns) {
+    if (p->draft->observe != NULL) emit(p, stage, layer, data, 2, (const int64_t[4]){rows, columns});
+}
+
+static void observe_heads(const pass *p, df_stage stage, int layer, const float *data, int rows, int heads) {
+    if (p->draft->observe != NULL) emit(p, stage, layer, data, 3, (const int64_t[4]){rows, heads, p->c->head_dim});
+}
+
+/* ---- Set-up --------------------------------------------------------------------------------------------------------- */
+
+static df_status take(const pass *p, int rows, int columns, float **out) {
+    *out = df_arena_floats(&p->engine->arena, (size_t)rows * (size_t)columns, p->err);
+    return *out != NULL ? DF_OK : DF_ERR_MEMORY;
+}
+
+static df_status pass_begin(pass *p, df_draft *draft, const int32_t *pos, int rows, df_error *err) {
+    *p = (pass){.draft = draft, .engine = draft->engine, .ops = draft->engine->ops, .c = &draft->config, .err = err};
+    p->eps = (float)draft->config.rms_eps;
+    TRY(df_arena_reset(&p->engine->arena, err));
+    if (rows == 0) return DF_OK;
+    const int half = p->c->rope.rotary_dim / 2;
+    TRY(take(p, rows, half, &p->cos));
+    TRY(take(p, rows, half, &p->sin));
+    df_rope_tables(draft->inv_freq, half, draft->attention_scaling, pos, rows, p->cos, p->sin);
+    return DF_OK;
+}
+
+static void observe_rope(const pass *p, int rows) {
+    const int half = p->c->rope.rotary_dim / 2;
+    if (p->draft->observe == NULL) return;
+    emit(p, DF_STAGE_ROPE_INV_FREQ, -1, p->draft->inv_freq, 1, (const int64_t[4]){half});
+    observe(p, DF_STAGE_ROPE_COS, -1, p->cos, rows, half);
+    observe(p, DF_STAGE_ROPE_SIN, -1, p->sin, rows, half);
+}
+
+static df_status take_block_rows(const pass *p, block_rows *b) {
+    const df_config *c = p->c;
+    TRY(take(p, c->block, c->hidden, &b->n));
+    TRY(take(p, c->block, query_width(c), &b->q));
+    TRY(take(p, c->block, query_width(c), &b->q_normed));
+    TRY(take(p, c->block, query_width(c), &b->q_roped));
+    TRY(take(p, c->block, query_width(c), &b->a));
+    TRY(take(p, c->block, c->hidden, &b->o));
+    TRY(take(p, c->block, c->hidden, &b->x_mid));
+    TRY(take(p, c->block, c->intermediate, &b->gate));
+    TRY(take(p, c->block, c->intermediate, &b->up));
+    TRY(take(p, c->block, c->intermediate, &b->act));
+    TRY(take(p, c->block, c->hidden, &b->down));
+    return DF_OK;
+}
+
+/* ---- The steps ------------------------------------------------------------------------------------------------------ */
+
+/* k = rope(k_norm(k_proj(x))), v = v_proj(x), for rows whose rotary tables start at table row `table_row`. */
+static df_status project_keys(const pass *p, int layer, const float *x, int rows, int table_row, float *raw, float *normed,
+                              float *k, float *v) {
+    const df_config *c = p->c;
+    const df_layer_weights *w = &p->draft->weights.layer[layer];
+    const size_t table = (size_t)table_row * (size_t)(c->rope.rotary_dim / 2);
+    TRY(p->ops->matmul(p->engine, &w->k, w->k_bias, x, rows, raw, p->err));
+    TRY(p->ops->rmsnorm(p->engine, raw, w->k_norm, rows * c->n_kv_heads, c->head_dim, p->eps, normed, p->err));
+    TRY(p->ops->rope(p->engine, normed, p->cos + table, p->sin + table, rows, c->n_kv_heads, c->head_dim,
+                     c->rope.rotary_dim, k, p->err));
+    return p->ops->matmul(p->engine, &w->v, w->v_bias, x, rows, v, p->err);
+}
+
+/* Layer `i` on the block's rows x[B, H], in place. `pos` counts the context's rows first, the block's after them. */
+static df_status run_layer(const pass *p, int i, const block_rows *b, const layer_keys *keys, const int32_t *pos, float *x) {
+    const df_config *c = p->c;
+    const df_ops *ops = p->ops;
+    df_engine *e = p->engine;
+    const df_layer_weights *w = &p->draft->weights.layer[i];
+    const int rows = c->block, computed = keys->context + rows - keys->first;
+    const int block_at = keys->context - keys->first; /* the block's first row among the rows of raw, normed and tables */
+    const size_t width = (size_t)key_width(c), half = (size_t)c->rope.rotary_dim / 2;
+
+    TRY(ops->rmsnorm(e, x, w->input_norm, rows, c->hidden, p->eps, b->n, p->err));
+    observe(p, DF_STAGE_ATTN_NORM, i, b->n, rows, c->hidden);
+    TRY(ops->matmul(e, &w->q, w->q_bias, b->n, rows, b->q, p->err));
+    observe(p, DF_STAGE_ATTN_Q_PROJ, i, b->q, rows, query_width(c));
+    TRY(project_keys(p, i, b->n, rows, block_at, keys->raw + (size_t)block_at * width,
+                     keys->normed + (size_t)block_at * width, keys->k + (size_t)keys->context * width,
+                     keys->v + (size_t)keys->context * width));
+    observe(p, DF_STAGE_ATTN_K_PROJ, i, keys->raw, computed, key_width(c));
+    observe(p, DF_STAGE_ATTN_V, i, keys->v + (size_t)keys->first * width, computed, key_width(c));
+    TRY(ops->rmsnorm(e, b->q, w->q_norm, rows * c->n_heads, c->head_dim, p->eps, b->q_normed, p->err));
+    observe_heads(p, DF_STAGE_ATTN_Q_NORM, i, b->q_normed, rows, c->n_heads);
+    observe_heads(p, DF_STAGE_ATTN_K_NORM, i, keys->normed, computed, c->n_kv_heads);
+    TRY(ops->rope(e, b->q_normed, p->cos + (size_t)block_at * half, p->sin + (size_t)block_at * half, rows, c->n_heads,
+                  c->head_dim, c->rope.rotary_dim, b->q_roped, p->err));
+    observe_heads(p, DF_STAGE_ATTN_Q_ROPE, i, b->q_roped, rows, c->n_heads);
+    observe_heads(p, DF_STAGE_ATTN_K_ROPE, i, keys->k + (size_t)keys->first * width, computed, c->n_kv_heads);
+    const df_attention_args attention = {.q = b->q_roped,
+                                         .k = keys->k,
+                                         .v = keys->v,
+                                         .q_pos = pos + keys->context,
+                                         .k_pos = pos,
+                                         .rows = rows,
+                                         .keys = keys->context + rows,
+                                         .n_heads = c->n_heads,
+                                         .n_kv_heads = c->n_kv_heads,
+                                         .head_dim = c->head_dim,
+                                         .window = c->layer[i].window,
+                                         .causal = c->layer[i].causal,
+                                         .out = b->a};
+    TRY(ops->attention(e, &attention, p->err));
+    observe(p, DF_STAGE_ATTN_CONTEXT, i, b->a, rows, query_width(c));
+    TRY(ops->matmul(e, &w->o, w->o_bias, b->a, rows, b->o, p->err));
+    observe(p, DF_STAGE_ATTN_O_PROJ, i, b->o, rows, c->hidden);
+    TRY(ops->add(e, x, b->o, (size_t)rows * (size_t)c->hidden, b->x_mid, p->err));
+    observe(p, DF_STAGE_ATTN_RESIDUAL, i, b->x_mid, rows, c->hidden);
+    TRY(ops->rmsnorm(e, b->x_mid, w->post_norm, rows, c->hidden, p->eps, b->n, p->err));
+    observe(p, DF_STAGE_MLP_NORM, i, b->n, rows, c->hidden);
+    TRY(ops->matmul(e, &w->gate, NULL, b->n, rows, b->gate, p->err));
+    observe(p, DF_STAGE_MLP_GATE, i, b->gate, rows, c->intermediate);
+    TRY(ops->matmul(e, &w->up, NULL, b->n, rows, b->up, p->err));
+    observe(p, DF_STAGE_MLP_UP, i, b->up, rows, c->intermediate);
+    TRY(ops->silu_mul(e, b->gate, b->up, (size_t)rows * (size_t)c->intermediate, b->act, p->err));
+    observe(p, DF_STAGE_MLP_ACT, i, b->act, rows, c->intermediate);
+    TRY(ops->matmul(e, &w->down, NULL, b->act, rows, b->down, p->err));
+    observe(p, DF_STAGE_MLP_DOWN, i, b->down, rows, c->hidden);
+    TRY(ops->add(e, b->x_mid, b->down, (size_t)rows * (size_t)c->hidden, x, p->err));
+    observe(p, DF_STAGE_LAYER_OUT, i, x, rows, c->hidden);
+    return DF_OK;
+}
+
+static df_status start_stream(const pass *p, const float *noise, float **x) {
+    TRY(take(p, p->c->block, p->c->hidden, x));
+    return df_engine_upload(p->engine, *x, noise, (size_t)p->c->block * (size_t)p->c->hidden, p->err);
+}
+
+static df_status final_norm(const pass *p, const float *x, float *out) {
+    const df_config *c = p->c;
+    TRY(p->ops->rmsnorm(p->engine, x, p->draft->weights.norm, c->block, c->hidden, p->eps, out, p->err));
+    observe(p, DF_STAGE_FINAL, -1, out, c->block, c->hidden);
+    return DF_OK;
+}
+
+static df_status check_context(int ctx, df_error *err) {
+    if (ctx >= 0) return DF_OK;
+    return df_fail(err, DF_ERR_ARGUMENT, "context.rows", "The number of context rows must not be negative: found %d.", ctx);
+}
+
+/* ---- The programs --------------------------------------------------------------------------------------------------- */
+
+df_status df_ctx_features(df_draft *draft, const float *taps, int t, float *features, df_error *err) {
+    pass p;
+    TRY(check_context(t, err));
+    TRY(pass_begin(&p, draft, NULL, 0, err));
+    const df_config *c = p.c;
+    float *fc;
+    TRY(take(&p, t, c->hidden, &fc));
+    TRY(p.ops->matmul(p.engine, &draft->weights.fc, NULL, taps, t, fc, err));
+    observe(&p, DF_STAGE_CTX_FC, -1, fc, t, c->hidden);
+    TRY(p.ops->rmsnorm(p.engine, fc, draft->weights.hidden_norm, t, c->hidden, p.eps, features, err));
+    observe(&p, DF_STAGE_CTX_FEATURES, -1, features, t, c->hidden);
+    return DF_OK;
+}
+
+df_status df_forward_block(df_draft *draft, const float *features, const float *noise, const int32_t *pos, int ctx,
+                           float *out, df_error *err) {
+    pass p;
+    block_rows b;
+    TRY(check_context(ctx, err));
+    const int rows = ctx + draft->config.block;
+    TRY(df_check_positions(pos, rows, -1, "the context and the block", err));
+    TRY(pass_begin(&p, draft, pos, rows, err));
+    observe_rope(&p, rows);
+    TRY(take_block_rows(&p, &b));
+    layer_keys keys = {.first = 0, .context = ctx};
+    TRY(take(&p, rows, key_width(p.c), &keys.raw));
+    TRY(take(&p, rows, key_width(p.c), &keys.normed));
+    TRY(take(&p, rows, key_width(p.c), &keys.k));
+    TRY(take(&p, rows, key_width(p.c), &keys.v));
+    float *x;
+    TRY(start_stream(&p, noise, &x));
+    for (int i = 0; i < p.c->n_layers; i++) {
+        TRY(project_keys(&p, i, features, ctx, 0, keys.raw, keys.normed, keys.k, keys.v));
+        TRY(run_layer(&p, i, &b, &keys, pos, x));
+    }
+    return final_norm(&p, x, out);
+}
+
+df_status df_forward(df_draft *draft, const float *taps, const float *noise, const int32_t *pos, int ctx, float *out,
+                     df_error *err) {
+    float *features;
+    TRY(check_context(ctx, err));
+    TRY(df_engine_alloc(draft->engine, (size_t)ctx * (size_t)draft->config.hidden, &features, err));
+    df_status status = df_ctx_features(draft, taps, ctx, features, err);
+    if (status == DF_OK) status = df_forward_block(draft, features, noise, pos, ctx, out, err);
+    df_engine_free(draft->engine, features);
+    return status;
+}
+
+df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err) {
+    pass p;
+    TRY(check_context(t, err));
+    if (t > kv->capacity - kv->len)
+        return df_fail(err, DF_ERR_ARGUMENT, "kv.full",
+                       "The cache holds %d of at most %d rows, so %d more do not fit. Create it with more capacity or "
+                       "truncate it first.",
+                       kv->len, kv->capacity, t);
+    TRY(df_check_positions(pos, t, kv->len > 0 ? kv->pos[kv->len - 1] : -1, "the ingested rows", err));
+    TRY(pass_begin(&p, draft, pos, t, err));
+    float *raw, *normed;
+    TRY(take(&p, t, key_width(p.c), &raw));
+    TRY(take(&p, t, key_width(p.c), &normed));
+    for (int i = 0; i < p.c->n_layers; i++)
+        TRY(project_keys(&p, i, features, t, 0, raw, normed, df_kv_row(kv, kv->k, i, kv->len),
+                         df_kv_row(kv, kv->v, i, kv->len)));
+    for (int row = 0; row < t; row++) kv->pos[kv->len + row] = pos[row];
+    kv->len += t;
+    return DF_OK;
+}
+
+df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const int32_t *pos, float *out,
+                           df_error *err) {
+    pass p;
+    block_rows b;
+    const int rows = draft->config.block;
+    if (rows > kv->capacity - kv->len)
+        return df_fail(err, DF_ERR_ARGUMENT, "kv.full",
+                       "The cache holds %d of at most %d rows, so a block of %d does not fit. Create it with more capacity "
+                       "or truncate it first.",
+                       kv->len, kv->capacity, rows);
+    TRY(df_check_positions(pos, rows, kv->len > 0 ? kv->pos[kv->len - 1] : -1, "the block", err));
+    TRY(pass_begin(&p, draft, pos, rows, err));
+    observe_rope(&p, rows);
+    TRY(take_block_rows(&p, &b));
+    layer_keys keys = {.first = kv->len, .context = kv->len};
+    TRY(take(&p, rows, key_width(p.c), &keys.raw));
+    TRY(take(&p, rows, key_width(p.c), &keys.normed));
+    for (int row = 0; row < rows; row++) kv->pos[kv->len + row] = pos[row]; /* in flight: len does not move */
+    float *x;
+    TRY(start_stream(&p, noise, &x));
+    for (int i = 0; i < p.c->n_layers; i++) {
+        keys.k = df_kv_row(kv, kv->k, i, 0);
+        keys.v = df_kv_row(kv, kv->v, i, 0);
+        TRY(run_layer(&p, i, &b, &keys, kv->pos, x));
+    }
+    return final_norm(&p, x, out);
+}

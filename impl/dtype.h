@@ -1,0 +1,56 @@
+/*
+ * dtype.h - the widths in which weights are held, and exact conversions to float32.
+ *
+ * bf16 and f16 values are exactly representable in float32, so converting a weight never rounds.
+ */
+#ifndef DF_DTYPE_H
+#define DF_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef enum df_dtype { DF_F32 = 0, DF_F16, DF_BF16 } df_dtype;
+
+static inline size_t df_dtype_size(df_dtype dtype) { return dtype == DF_F32 ? 4 : 2; }
+
+/* The name that safetensors uses: "F32", "F16", "BF16". */
+static inline const char *df_dtype_name(df_dtype dtype) {
+    return dtype == DF_F32 ? "F32" : dtype == DF_F16 ? "F16" : "BF16";
+}
+
+static inline float df_bits_to_f32(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t df_f32_to_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float df_bf16_to_f32(uint16_t h) { return df_bits_to_f32((uint32_t)h << 16); }
+
+static inline float df_f16_to_f32(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    const uint32_t exponent = (h >> 10) & 0x1fu, fraction = h & 0x3ffu;
+    if (exponent == 31) return df_bits_to_f32(sign | 0x7f800000u | fraction << 13);
+    if (exponent != 0) return df_bits_to_f32(sign | (exponent + 112) << 23 | fraction << 13);
+    /* subnormal: fraction * 2^-24 is exact in float32 */
+    const float magnitude = (float)fraction * 0x1p-24f;
+    return df_bits_to_f32(sign | df_f32_to_bits(magnitude));
+}
+
+/* Round to nearest, ties to even. NaN stays NaN. */
+static inline uint16_t df_f32_to_bf16(float value) {
+    const uint32_t bits = df_f32_to_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+uint16_t df_f32_to_f16(float value); /* round to nearest even, overflow to infinity; NaN stays NaN */
+
+#endif

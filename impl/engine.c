@@ -1,0 +1,86 @@
+/* engine.c - creates the backend that the options ask for; a backend or class that is not built is an error by name. */
+#include "engine.h"
+
+#include "cpu/cpu_ops.h"
+#include "error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+static bool cpu_has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f") && cpu_has_avx2(); }
+#endif
+
+/* NULL when this machine cannot run that instruction set. */
+static const df_ops *cpu_ops_for(df_isa isa) {
+#if defined(__x86_64__)
+    if ((isa == DF_ISA_BEST || isa == DF_ISA_AVX512) && cpu_has_avx512()) return &df_cpu_ops_avx512;
+    if ((isa == DF_ISA_BEST || isa == DF_ISA_AVX2) && cpu_has_avx2()) return &df_cpu_ops_avx2;
+#endif
+    return isa == DF_ISA_BEST || isa == DF_ISA_GENERIC ? &df_cpu_ops_generic : NULL;
+}
+
+df_status df_engine_create(const df_engine_options *options, df_engine **out, df_error *err) {
+    *out = NULL;
+    if (options->backend != DF_BACKEND_CPU)
+        return df_fail(err, DF_ERR_DEVICE, "engine.backend",
+                       "The CUDA backend is not part of this build: only the CPU backend can be created. Use the CPU "
+                       "backend.");
+    if (options->numeric_class != DF_CLASS_EXACT)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
+                       "The CPU backend computes the exact class alone: classes cublas and fast belong to the CUDA "
+                       "backend. Ask for the exact class.");
+    if (options->threads < 0)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.threads",
+                       "The number of threads must be 0 (all cores) or more: found %d.", options->threads);
+    const df_ops *ops = cpu_ops_for(options->isa);
+    if (ops == NULL)
+        return df_fail(err, DF_ERR_DEVICE, "engine.isa",
+                       "This processor lacks the requested instruction set (%s). Leave the choice to the program.",
+                       options->isa == DF_ISA_AVX512 ? "AVX-512" : "AVX2 with FMA");
+    df_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return df_fail_memory(err, "the engine", sizeof *engine);
+    engine->options = *options;
+    engine->ops = ops;
+    engine->arena.poison = options->poison_scratch;
+    const df_status status = df_pool_create(options->threads, &engine->pool, err);
+    if (status != DF_OK) {
+        free(engine);
+        return status;
+    }
+    *out = engine;
+    return DF_OK;
+}
+
+void df_engine_destroy(df_engine *engine) {
+    if (engine == NULL) return;
+    df_pool_destroy(engine->pool);
+    df_arena_release(&engine->arena);
+    free(engine);
+}
+
+int df_engine_threads(const df_engine *engine) { return df_pool_threads(engine->pool); }
+const char *df_engine_isa(const df_engine *engine) { return engine->ops->name; }
+
+df_status df_engine_alloc(df_engine *engine, size_t n, float **out, df_error *err) {
+    (void)engine;
+    *out = n <= SIZE_MAX / sizeof(float) ? malloc(n > 0 ? n * sizeof(float) : 1) : NULL;
+    return *out != NULL ? DF_OK : df_fail_memory(err, "a buffer", n * sizeof(float));
+}
+
+void df_engine_free(df_engine *engine, float *buffer) {
+    (void)engine;
+    free(buffer);
+}
+
+df_status df_engine_upload(df_engine *engine, float *to, const float *from_host, size_t n, df_error *err) {
+    (void)engine;
+    (void)err;
+    memcpy(to, from_host, n * sizeof(float));
+    return DF_OK;
+}
+
+df_status df_engine_download(df_engine *engine, float *to_host, const float *from, size_t n, df_error *err) {
+    return df_engine_upload(engine, to_host, from, n, err);
+}

@@ -1,0 +1,19 @@
+/*
+ * error.h - how the drafter fills a df_error.
+ *
+ * Every message is one paragraph that says what is wrong, where, what was expected, what was found and what to do.
+ */
+#ifndef DF_ERROR_H
+#define DF_ERROR_H
+
+#include "dflash.h"
+
+/* Stores status, code and the formatted message in *err (err may be NULL) and returns status, so that a caller can
+ * write `return df_fail(...)`. An error already stored is overwritten. */
+df_status df_fail(df_error *err, df_status status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The usual message of a failed allocation of `bytes` for `what`. */
+df_status df_fail_memory(df_error *err, const char *what, size_t bytes);
+
+#endif

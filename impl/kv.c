@@ -1,0 +1,79 @@
+/* kv.c - the draft cache: rows of keys and values of the committed context, and room for one block in flight. */
+#include "draft.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+df_status df_check_positions(const int32_t *pos, int rows, int32_t after, const char *what, df_error *err) {
+    for (int i = 0; i < rows; i++) {
+        const int32_t before = i > 0 ? pos[i - 1] : after;
+        if (pos[i] > before) continue;
+        return df_fail(err, DF_ERR_ARGUMENT, "positions.order",
+                       "The positions of %s must be non-negative and strictly increasing: position %d of row %d does not "
+                       "come after %d. Pass absolute positions in committed order.",
+                       what, pos[i], i, before);
+    }
+    return DF_OK;
+}
+
+df_status df_kv_create(df_draft *draft, int capacity, df_kv **out, df_error *err) {
+    const df_config *config = &draft->config;
+    *out = NULL;
+    if (capacity < config->block)
+        return df_fail(err, DF_ERR_ARGUMENT, "kv.capacity",
+                       "A cache of %d rows cannot hold one block of %d: the capacity counts committed rows plus one block.",
+                       capacity, config->block);
+    df_kv *kv = calloc(1, sizeof *kv);
+    if (kv == NULL) return df_fail_memory(err, "the draft cache", sizeof *kv);
+    const size_t values =
+        (size_t)config->n_layers * (size_t)capacity * (size_t)config->n_kv_heads * (size_t)config->head_dim;
+    *kv = (df_kv){.draft = draft, .capacity = capacity};
+    kv->pos = malloc((size_t)capacity * sizeof *kv->pos);
+    df_status status = kv->pos != NULL ? DF_OK : df_fail_memory(err, "the draft cache", (size_t)capacity * 4);
+    if (status == DF_OK) status = df_engine_alloc(draft->engine, values, &kv->k, err);
+    if (status == DF_OK) status = df_engine_alloc(draft->engine, values, &kv->v, err);
+    if (status != DF_OK) {
+        df_kv_destroy(kv);
+        return status;
+    }
+    if (draft->engine->options.poison_scratch) {
+        memset(kv->k, 0xff, values * sizeof(float));
+        memset(kv->v, 0xff, values * sizeof(float));
+    }
+    *out = kv;
+    return DF_OK;
+}
+
+void df_kv_destroy(df_kv *kv) {
+    if (kv == NULL) return;
+    df_engine_free(kv->draft->engine, kv->k);
+    df_engine_free(kv->draft->engine, kv->v);
+    free(kv->pos);
+    free(kv);
+}
+
+int df_kv_len(const df_kv *kv) { return kv->len; }
+int df_kv_capacity(const df_kv *kv) { return kv->capacity; }
+
+df_status df_kv_truncate(df_kv *kv, int len, df_error *err) {
+    if (len < 0 || len > kv->len)
+        return df_fail(err, DF_ERR_ARGUMENT, "kv.truncate",
+                       "The cache holds %d rows and can only be cut to 0..%d of them: asked for %d.", kv->len, kv->len, len);
+    kv->len = len;
+    return DF_OK;
+}
+
+df_status df_kv_read(const df_kv *kv, int layer, float *keys, float *values, df_error *err) {
+    const df_config *config = &kv->draft->config;
+    if (layer < 0 || layer >= config->n_layers)
+        return df_fail(err, DF_ERR_ARGUMENT, "kv.layer", "Layer %d does not exist: the model has layers 0..%d.", layer,
+                       config->n_layers - 1);
+    const size_t n = (size_t)kv->len * (size_t)config->n_kv_heads * (size_t)config->head_dim;
+    df_status status = DF_OK;
+    if (keys != NULL) status = df_engine_download(kv->draft->engine, keys, df_kv_row(kv, kv->k, layer, 0), n, err);
+    if (status == DF_OK && values != NULL)
+        status = df_engine_download(kv->draft->engine, values, df_kv_row(kv, kv->v, layer, 0), n, err);
+    return status;
+}

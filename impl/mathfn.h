@@ -1,0 +1,63 @@
+/*
+ * mathfn.h - the transcendental functions of the exact class, one text for C and CUDA.
+ *
+ * Libraries differ in the last bit of exp; these do not, because they use only IEEE additions, multiplications, fused
+ * multiply-adds and divisions in a fixed order, with no branch that depends on the compiler. Compile without fast-math
+ * and without contraction.
+ */
+#ifndef DF_MATHFN_H
+#define DF_MATHFN_H
+
+#include "dtype.h"
+
+#include <math.h>
+
+#ifdef __CUDACC__
+#define DF_FN static __host__ __device__ __forceinline__
+#else
+#define DF_FN static inline
+#endif
+
+#ifdef __CUDA_ARCH__
+DF_FN int32_t df_float_as_int(float x) { return __float_as_int(x); }
+DF_FN float df_int_as_float(int32_t x) { return __int_as_float(x); }
+#else
+DF_FN int32_t df_float_as_int(float x) { return (int32_t)df_f32_to_bits(x); }
+DF_FN float df_int_as_float(int32_t x) { return df_bits_to_f32((uint32_t)x); }
+#endif
+
+/*
+ * e^x, error below 1 ulp over the whole range (measured by the tests), subnormal results rounded once more.
+ *
+ * x = n ln2 + r with |r| <= ln2 / 2: ln2 is split in a part of 9 bits, whose product with n is exact, and a remainder.
+ * e^r = 1 + (r + r^2 q(r)), q the degree-4 polynomial fitted to the relative error (6.5e-9 at most).
+ * 2^n is applied as two factors so that neither overflows nor underflows on its own.
+ */
+DF_FN float df_exp(float x) {
+    const float magic = 0x1.8p23f; /* adding it rounds to an integer held in the low bits */
+    const float shifted = fmaf(x, 0x1.715476p+0f, magic);
+    const float n = shifted - magic;
+    float r = fmaf(n, -0x1.63p-1f, x);
+    r = fmaf(n, 0x1.bd0106p-13f, r);
+    float q = 0x1.6c82eap-10f;
+    q = fmaf(q, r, 0x1.122532p-7f);
+    q = fmaf(q, r, 0x1.5555bep-5f);
+    q = fmaf(q, r, 0x1.5554b2p-3f);
+    q = fmaf(q, r, 0.5f);
+    const float y = 1.0f + fmaf(r * r, q, r);
+    const int32_t e = (int32_t)((uint32_t)df_float_as_int(shifted) - 0x4b400000u); /* n, when x is in the range below */
+    const int32_t half = e >> 1;
+    const float scaled = y * df_int_as_float((int32_t)((uint32_t)(half + 127) << 23)) *
+                         df_int_as_float((int32_t)((uint32_t)(e - half + 127) << 23));
+    const float low = x < -104.0f ? 0.0f : scaled;         /* e^-104 is below half the least subnormal */
+    const float high = x > 0x1.62e430p+6f ? INFINITY : low; /* past ln(FLT_MAX) */
+    return x != x ? x : high;
+}
+
+/* 1 / (1 + e^-x). */
+DF_FN float df_sigmoid(float x) { return 1.0f / (1.0f + df_exp(-x)); }
+
+/* x sigmoid(x), as one division. */
+DF_FN float df_silu(float x) { return x / (1.0f + df_exp(-x)); }
+
+#endif

@@ -1,0 +1,302 @@
+/*
+ * weights.c - see weights.h.
+ *
+ * Holds the census of weights_census.c against a mapped file in both directions, then scans every consumed value and
+ * binds it. Matrices stay in the mapping; vectors share one buffer.
+ */
+#include "weights.h"
+
+#include "error.h"
+#include "safetensors_header.h"
+#include "weights_census.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    NAMES_SHOWN = 8,
+    VECTOR_ALIGNMENT = 64, /* bytes: a cache line, and every vector register in use */
+    SCAN_WORDS = 1024      /* 64-bit words tested together */
+};
+
+typedef struct name_list {
+    char text[640]; /* names separated by commas */
+    int shown, count;
+} name_list;
+
+static void name_list_add(name_list *list, const char *name) {
+    list->count++;
+    const size_t used = strlen(list->text);
+    if (list->shown == NAMES_SHOWN || used + strlen(name) + 32 > sizeof list->text) return;
+    snprintf(list->text + used, sizeof list->text - used, "%s%s", list->shown == 0 ? "" : ", ", name);
+    list->shown++;
+}
+
+/* A list longer than what it shows ends in "and N more". */
+static void name_list_end(name_list *list) {
+    const size_t used = strlen(list->text);
+    if (list->count > list->shown)
+        snprintf(list->text + used, sizeof list->text - used, " and %d more", list->count - list->shown);
+}
+
+static df_status refuse_sharded(const char *path, df_error *err) {
+    static const char suffix[] = ".index.json";
+    const size_t bytes = strlen(path) + sizeof suffix;
+    char *index = malloc(bytes);
+    if (index == NULL) return df_fail_memory(err, "a path", bytes);
+    snprintf(index, bytes, "%s%s", path, suffix);
+    df_status status = DF_OK;
+    if (access(path, F_OK) != 0 && access(index, F_OK) == 0)
+        status = df_fail(err, DF_ERR_REFUSED, "weights.sharded",
+                         "%s does not exist, but %s does: the checkpoint is split into shards, which are not "
+                         "supported. Expected one model.safetensors; save the checkpoint again as a single file.",
+                         path, index);
+    free(index);
+    return status;
+}
+
+/* The tensor of a slot under whichever name the file uses, or NULL. */
+static df_status find_tensor(const df_safetensors *file, const df_slot *slot, const df_tensor **out, df_error *err) {
+    const df_tensor *first = df_safetensors_find(file, slot->name);
+    const df_tensor *second = slot->other[0] != '\0' ? df_safetensors_find(file, slot->other) : NULL;
+    if (first != NULL && second != NULL)
+        return df_fail(err, DF_ERR_REFUSED, "census.tensor.twice",
+                       "%s: \"%s\" and \"%s\" are two spellings of one tensor and both are present; expected one of "
+                       "them, because nothing says which is meant. Remove the stale one.",
+                       df_safetensors_path(file), slot->name, slot->other);
+    *out = first != NULL ? first : second;
+    return DF_OK;
+}
+
+static df_status refuse_missing(const df_safetensors *file, const df_config *config, name_list *missing,
+                                const name_list *extra, df_error *err) {
+    char also[DF_TENSOR_NAME_MAX + 96] = "";
+    if (extra->count > 0)
+        snprintf(also, sizeof also, " The file also holds tensors that are not expected (%d), the first named %.*s.",
+                 extra->count, (int)strcspn(extra->text, ","), extra->text);
+    name_list_end(missing);
+    return df_fail(err, DF_ERR_REFUSED, "census.tensor.missing",
+                   "%s: the config's %s drafter of %d layers needs tensors that are missing (%d): %s.%s Export the "
+                   "checkpoint again, or correct the config if it describes another model.",
+                   df_safetensors_path(file), df_family_name(config->family), config->n_layers, missing->count,
+                   missing->text, also);
+}
+
+static df_status refuse_extra(const df_safetensors *file, const df_config *config, name_list *extra, df_error *err) {
+    name_list_end(extra);
+    return df_fail(err, DF_ERR_REFUSED, "census.tensor.extra",
+                   "%s: the file holds tensors that the config's %s drafter of %d layers does not use (%d): %s. "
+                   "Dropping them would compute another model than the one that was trained; expected exactly the "
+                   "tensors that the config calls for. Correct the architecture or the layer count in config.json, or "
+                   "remove the tensors.",
+                   df_safetensors_path(file), df_family_name(config->family), config->n_layers, extra->count,
+                   extra->text);
+}
+
+/* The index of a tensor of the file: tensors are in the order of their data and none is empty. */
+static int index_of(const df_safetensors *file, const df_tensor *tensor) {
+    int low = 0, high = df_safetensors_count(file) - 1;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if ((const char *)df_safetensors_at(file, middle)->data < (const char *)tensor->data) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Names in both directions. found[i] is the tensor of slot i, NULL for an optional one that is absent. */
+static df_status check_names(df_weights *weights, const df_config *config, const df_slot *slots, int count,
+                             const df_tensor **found, df_error *err) {
+    const df_safetensors *file = weights->file;
+    name_list missing = {.count = 0}, extra = {.count = 0};
+    for (int i = 0; i < count; i++) {
+        const df_status status = find_tensor(file, &slots[i], &found[i], err);
+        if (status != DF_OK) return status;
+        if (found[i] != NULL) {
+            weights->used[index_of(file, found[i])] = true;
+        } else if (!slots[i].optional) {
+            name_list_add(&missing, slots[i].name);
+        }
+    }
+    for (int i = 0; i < df_safetensors_count(file); i++) {
+        const char *name = df_safetensors_at(file, i)->name;
+        if (!weights->used[i] && !df_census_ignored(name)) name_list_add(&extra, name);
+    }
+    if (missing.count > 0) return refuse_missing(file, config, &missing, &extra, err);
+    if (extra.count > 0) return refuse_extra(file, config, &extra, err);
+    return DF_OK;
+}
+
+static df_status check_shape(const df_safetensors *file, const df_slot *slot, const df_tensor *tensor, df_error *err) {
+    if (tensor->rank == slot->rank && memcmp(tensor->dim, slot->dim, sizeof(int64_t) * (size_t)slot->rank) == 0)
+        return DF_OK;
+    char expected[DF_SHAPE_TEXT_MAX], actual[DF_SHAPE_TEXT_MAX];
+    return df_fail(err, DF_ERR_REFUSED, "census.shape",
+                   "%s: tensor \"%s\" has shape %s; the config calls for %s. The weights and config.json belong to "
+                   "different models; pair them again.",
+                   df_safetensors_path(file), tensor->name, df_shape_text(tensor->rank, tensor->dim, actual),
+                   df_shape_text(slot->rank, slot->dim, expected));
+}
+
+static int64_t element_count(const df_tensor *tensor) {
+    return (int64_t)(tensor->bytes / df_dtype_size(tensor->dtype));
+}
+
+static uint32_t element_bits(const df_tensor *tensor, int64_t index) {
+    const unsigned char *from = (const unsigned char *)tensor->data + (size_t)index * df_dtype_size(tensor->dtype);
+    uint32_t wide = 0;
+    uint16_t narrow = 0;
+    if (tensor->dtype == DF_F32) {
+        memcpy(&wide, from, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, from, sizeof narrow);
+    return narrow;
+}
+
+/* The exponent field of an element; all ones means NaN or infinity. */
+static uint32_t exponent_mask(df_dtype dtype) {
+    return dtype == DF_F32 ? 0x7f800000u : dtype == DF_F16 ? 0x7c00u : 0x7f80u;
+}
+
+/* The lowest bit of the exponent field; the fraction is all bits below it. */
+static uint32_t exponent_step(df_dtype dtype) {
+    return dtype == DF_F32 ? 0x00800000u : dtype == DF_F16 ? 0x0400u : 0x0080u;
+}
+
+static bool range_is_finite(const df_tensor *tensor, int64_t begin, int64_t end, int64_t *first) {
+    const uint32_t mask = exponent_mask(tensor->dtype);
+    for (int64_t i = begin; i < end; i++) {
+        if ((element_bits(tensor, i) & mask) == mask) {
+            *first = i;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* False when an element is NaN or infinite; *first is then the index of the first one. Whole words are tested first: in
+ * each element of a word, adding the lowest exponent bit to the exponent field reaches the sign bit only from all ones,
+ * and never the next element. The first element at fault is looked for only in a block that holds one. */
+static bool tensor_is_finite(const df_tensor *tensor, int64_t *first) {
+    const uint64_t repeat = tensor->dtype == DF_F32 ? 0x0000000100000001u : 0x0001000100010001u;
+    const uint64_t mask = exponent_mask(tensor->dtype) * repeat;
+    const uint64_t step = exponent_step(tensor->dtype) * repeat;
+    const uint64_t sign = (tensor->dtype == DF_F32 ? 0x80000000u : 0x8000u) * repeat;
+    const unsigned char *bytes = tensor->data;
+    const size_t block = SCAN_WORDS * sizeof(uint64_t), element = df_dtype_size(tensor->dtype);
+    const int64_t per_block = (int64_t)(block / element), count = element_count(tensor);
+    int64_t at = 0;
+    for (; count - at >= per_block; at += per_block, bytes += block) {
+        uint64_t seen = 0;
+        for (size_t i = 0; i < SCAN_WORDS; i++) {
+            uint64_t word;
+            memcpy(&word, bytes + i * sizeof word, sizeof word);
+            seen |= (word & mask) + step;
+        }
+        if ((seen & sign) != 0) return range_is_finite(tensor, at, at + per_block, first);
+    }
+    return range_is_finite(tensor, at, count, first);
+}
+
+static df_status check_finite(const df_safetensors *file, const df_tensor *tensor, df_error *err) {
+    int64_t at = 0;
+    if (tensor_is_finite(tensor, &at)) return DF_OK;
+    const uint32_t bits = element_bits(tensor, at);
+    const bool infinite = (bits & (exponent_step(tensor->dtype) - 1)) == 0;
+    return df_fail(err, DF_ERR_REFUSED, "weights.nonfinite",
+                   "%s: element %" PRId64 " (row-major) of tensor \"%s\" is %s (%s bits 0x%0*" PRIx32
+                   "); every weight must be finite. The checkpoint is damaged or its training diverged; export it "
+                   "again.",
+                   df_safetensors_path(file), at, tensor->name, infinite ? "infinite" : "NaN",
+                   df_dtype_name(tensor->dtype), (int)(2 * df_dtype_size(tensor->dtype)), bits);
+}
+
+static size_t padded_floats(const df_tensor *tensor) {
+    const size_t unit = VECTOR_ALIGNMENT / sizeof(float);
+    return ((size_t)element_count(tensor) + unit - 1) / unit * unit;
+}
+
+static void widen(const df_tensor *tensor, float *to) {
+    const int64_t count = element_count(tensor);
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = element_bits(tensor, i);
+        to[i] = tensor->dtype == DF_F32   ? df_bits_to_f32(bits)
+                : tensor->dtype == DF_F16 ? df_f16_to_f32((uint16_t)bits)
+                                          : df_bf16_to_f32((uint16_t)bits);
+    }
+}
+
+/* Sets every pointer and matrix that the slots name. Shapes and values have been checked. */
+static df_status bind(df_weights *weights, const df_slot *slots, int count, const df_tensor *const *found,
+                      df_error *err) {
+    size_t floats = 0;
+    for (int i = 0; i < count; i++)
+        if (found[i] != NULL && slots[i].vector != NULL) floats += padded_floats(found[i]);
+    weights->vectors = aligned_alloc(VECTOR_ALIGNMENT, floats * sizeof(float));
+    if (weights->vectors == NULL) return df_fail_memory(err, "norms and biases", floats * sizeof(float));
+    float *next = weights->vectors;
+    for (int i = 0; i < count; i++) {
+        const df_tensor *tensor = found[i];
+        if (tensor == NULL) continue;
+        if (slots[i].vector != NULL) {
+            widen(tensor, next);
+            *slots[i].vector = next;
+            next += padded_floats(tensor);
+        } else {
+            *slots[i].matrix = (df_matrix){tensor->dtype, tensor->dim[0], tensor->dim[1], tensor->data};
+        }
+    }
+    return DF_OK;
+}
+
+df_status df_weights_load(const char *path, const df_config *config, df_weights *out, df_error *err) {
+    memset(out, 0, sizeof *out);
+    df_slot *slots = NULL;
+    const df_tensor **found = NULL;
+    int count = 0;
+    df_status status = refuse_sharded(path, err);
+    if (status == DF_OK) status = df_safetensors_open(path, &out->file, err);
+    if (status != DF_OK) goto cleanup;
+
+    const size_t layers = (size_t)config->n_layers, tensors = (size_t)df_safetensors_count(out->file);
+    out->layer = calloc(layers, sizeof *out->layer);
+    out->used = calloc(tensors + 1, sizeof *out->used); /* never zero bytes */
+    if (out->layer == NULL || out->used == NULL) {
+        status = df_fail_memory(err, "the layers", layers * sizeof *out->layer + tensors + 1);
+        goto cleanup;
+    }
+    status = df_census_list(config, out, &slots, &count, err);
+    if (status != DF_OK) goto cleanup;
+    found = calloc((size_t)count, sizeof *found);
+    if (found == NULL) {
+        status = df_fail_memory(err, "the census", (size_t)count * sizeof *found);
+        goto cleanup;
+    }
+    status = check_names(out, config, slots, count, found, err);
+    for (int i = 0; i < count && status == DF_OK; i++)
+        if (found[i] != NULL) status = check_shape(out->file, &slots[i], found[i], err);
+    for (int i = 0; i < count && status == DF_OK; i++)
+        if (found[i] != NULL) status = check_finite(out->file, found[i], err);
+    if (status == DF_OK) status = bind(out, slots, count, found, err);
+cleanup:
+    free(found);
+    free(slots);
+    if (status != DF_OK) df_weights_release(out);
+    return status;
+}
+
+void df_weights_release(df_weights *weights) {
+    if (weights == NULL) return;
+    df_safetensors_close(weights->file);
+    free(weights->vectors);
+    free(weights->used);
+    free(weights->layer);
+    memset(weights, 0, sizeof *weights);
+}
