@@ -5,38 +5,75 @@
 #include "text_file.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_SIZE = 4096, RECIPE_SIZE = 8192, LARGEST_LIST = 1 << 20 };
+enum { PATH_SIZE = 4096, LARGEST_LIST = 1 << 20, LARGEST_CONFIG = 16 << 20 };
 
 static const char *string_of(const cJSON *object, const char *key) {
     const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-static bool read_recipe(const cJSON *synth, dp_case *item) {
+/* Each of these returns NULL, or what the entry should have said and does not. */
+static const char *read_recipe(const cJSON *synth, dp_case *item) {
     const char *dtype = string_of(synth, "dtype"), *profile = string_of(synth, "profile");
     const cJSON *seed = cJSON_GetObjectItemCaseSensitive(synth, "seed");
     item->synth_config = string_of(synth, "config");
-    if (item->synth_config == NULL || dtype == NULL || profile == NULL || !cJSON_IsNumber(seed)) return false;
-    if (seed->valuedouble < 0 || seed->valuedouble > 0x1p53) return false;
-    item->synth.seed = (uint64_t)seed->valuedouble;
     item->synth.threads = 2;
-    return dp_synth_parse_dtype(dtype, &item->synth.dtype) && dp_synth_parse_profile(profile, &item->synth.profile);
+    if (!cJSON_IsObject(synth)) return "synth, an object of config, seed, dtype and profile";
+    if (item->synth_config == NULL) return "synth.config, the path of a config.json";
+    if (!cJSON_IsNumber(seed) || seed->valuedouble < 0 || seed->valuedouble > 0x1p53 ||
+        seed->valuedouble != floor(seed->valuedouble))
+        return "synth.seed, a whole number from 0 to 2^53";
+    if (dtype == NULL || !dp_synth_parse_dtype(dtype, &item->synth.dtype))
+        return "synth.dtype, one of bf16, f16 and f32";
+    if (profile == NULL || !dp_synth_parse_profile(profile, &item->synth.profile))
+        return "synth.profile, one of unit and hot";
+    item->synth.seed = (uint64_t)seed->valuedouble;
+    return NULL;
 }
 
-static bool read_case(const cJSON *object, dp_case *item) {
+static const char *read_case(const cJSON *object, dp_case *item) {
     const cJSON *stored = cJSON_GetObjectItemCaseSensitive(object, "stored");
     item->name = string_of(object, "name");
     item->checkpoint = string_of(object, "checkpoint");
     item->oracle = string_of(object, "oracle");
     item->stored = cJSON_IsTrue(stored);
-    return item->name != NULL && item->checkpoint != NULL && item->oracle != NULL && cJSON_IsBool(stored) &&
-           read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
+    if (item->name == NULL) return "name, a string";
+    if (item->checkpoint == NULL) return "checkpoint, the path of a folder";
+    if (item->oracle == NULL) return "oracle, the path of a file";
+    if (!cJSON_IsBool(stored)) return "stored, true or false";
+    return read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
+}
+
+static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *out, df_error *err) {
+    const cJSON *entry = NULL;
+    out->item = calloc((size_t)cJSON_GetArraySize(cases), sizeof *out->item);
+    if (out->item == NULL) return df_fail_memory(err, "the list of cases", 0);
+    cJSON_ArrayForEach(entry, cases) {
+        dp_case *item = &out->item[out->count];
+        const char *lacking = read_case(entry, item);
+        if (lacking != NULL)
+            return df_fail(
+                err, DF_ERR_REFUSED, "cases.entry",
+                "Case %d of %s (%s): expected %s; it is missing or holds something else. Complete the entry; see "
+                "fixtures/README.md.",
+                out->count + 1, path, item->name != NULL ? item->name : "without a name", lacking);
+        for (int i = 0; i < out->count; i++)
+            if (strcmp(out->item[i].name, item->name) == 0)
+                return df_fail(
+                    err, DF_ERR_REFUSED, "cases.entry",
+                    "Cases %d and %d of %s have the same name, %s: expected one case to a name, since a name "
+                    "selects it. Rename one.",
+                    i + 1, out->count + 1, path, item->name);
+        out->count++;
+    }
+    return DF_OK;
 }
 
 df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
@@ -44,34 +81,22 @@ df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
     *out = (dp_case_list){.item = NULL};
     df_status status = dp_text_file_read(path, LARGEST_LIST, &text, err);
     if (status != DF_OK) return status;
-    cJSON *document = cJSON_Parse(text);
+    cJSON *document = cJSON_ParseWithOpts(text, NULL, true); /* true: nothing may follow the document */
     free(text);
     out->document = document;
-    const cJSON *cases = cJSON_GetObjectItemCaseSensitive(document, "cases"), *entry = NULL;
-    if (!cJSON_IsArray(cases) || cJSON_GetArraySize(cases) == 0) {
-        dp_cases_release(out);
-        return df_fail(err, DF_ERR_REFUSED, "cases.json",
-                       "The list of cases %s is not a JSON object with a non-empty array `cases`. See fixtures/README.md for "
-                       "its form.",
-                       path);
-    }
-    out->item = calloc((size_t)cJSON_GetArraySize(cases), sizeof *out->item);
-    if (out->item == NULL) {
-        dp_cases_release(out);
-        return df_fail_memory(err, "the list of cases", 0);
-    }
-    cJSON_ArrayForEach(entry, cases) {
-        if (!read_case(entry, &out->item[out->count])) {
-            status = df_fail(err, DF_ERR_REFUSED, "cases.entry",
-                             "Case %d of %s is incomplete: expected name, checkpoint, oracle, stored and synth {config, "
-                             "seed, dtype, profile}. See fixtures/README.md.",
-                             out->count + 1, path);
-            dp_cases_release(out);
-            return status;
-        }
-        out->count++;
-    }
-    return DF_OK;
+    const cJSON *cases = cJSON_GetObjectItemCaseSensitive(document, "cases");
+    if (!cJSON_IsArray(cases) || cJSON_GetArraySize(cases) == 0)
+        status = df_fail(err, DF_ERR_REFUSED, "cases.json",
+                         "The list of cases %s is not one JSON object with a non-empty array `cases`: found %s. See "
+                         "fixtures/README.md for its form.",
+                         path,
+                         document == NULL       ? "text that is not JSON"
+                         : cJSON_IsArray(cases) ? "an empty array"
+                                                : "no such array");
+    else
+        status = read_cases(cases, path, out, err);
+    if (status != DF_OK) dp_cases_release(out);
+    return status;
 }
 
 void dp_cases_release(dp_case_list *list) {
@@ -80,32 +105,44 @@ void dp_cases_release(dp_case_list *list) {
     *list = (dp_case_list){.item = NULL};
 }
 
-/* The recipe in words, kept beside a checkpoint made from it, so that a changed recipe is noticed. */
-static df_status recipe_of(const dp_case *item, char recipe[RECIPE_SIZE], df_error *err) {
+/* The recipe in words, config included, kept beside a checkpoint made from it, so that a changed recipe is noticed. */
+static df_status recipe_of(const dp_case *item, char **recipe, df_error *err) {
     char *config = NULL;
-    const df_status status = dp_text_file_read(item->synth_config, LARGEST_LIST, &config, err);
+    const df_status status = dp_text_file_read(item->synth_config, LARGEST_CONFIG, &config, err);
     if (status != DF_OK) return status;
-    snprintf(recipe, RECIPE_SIZE, "seed %llu, dtype %d, profile %d, config:\n%s", (unsigned long long)item->synth.seed,
-             (int)item->synth.dtype, (int)item->synth.profile, config);
+    const int length =
+        asprintf(recipe, "seed %llu, dtype %d, profile %d, config:\n%s", (unsigned long long)item->synth.seed,
+                 (int)item->synth.dtype, (int)item->synth.profile, config);
+    if (length < 0) *recipe = NULL;
     free(config);
-    return DF_OK;
+    return length >= 0 ? DF_OK : df_fail_memory(err, "a checkpoint's recipe", 0);
+}
+
+/* Whether the folder holds a finished checkpoint made from this recipe. */
+static bool is_made(const char *model, const char *recipe_path, const char *recipe) {
+    struct stat info;
+    char *found = NULL;
+    const bool made = stat(model, &info) == 0 &&
+                      dp_text_file_read(recipe_path, strlen(recipe), &found, NULL) == DF_OK &&
+                      strcmp(found, recipe) == 0;
+    free(found);
+    return made;
 }
 
 df_status dp_case_prepare(const dp_case *item, df_error *err) {
-    char path[PATH_SIZE], recipe[RECIPE_SIZE], *found = NULL;
-    struct stat info;
+    char model[PATH_SIZE], note[PATH_SIZE], *recipe = NULL;
     if (item->stored) return DF_OK;
-    df_status status = recipe_of(item, recipe, err);
-    if (status != DF_OK) return status;
-    snprintf(path, sizeof path, "%s/model.safetensors", item->checkpoint);
-    const bool written = stat(path, &info) == 0;
-    snprintf(path, sizeof path, "%s/recipe.txt", item->checkpoint);
-    if (written && dp_text_file_read(path, RECIPE_SIZE, &found, NULL) == DF_OK && strcmp(found, recipe) == 0) {
-        free(found);
-        return DF_OK;
+    if (snprintf(model, sizeof model, "%s/model.safetensors", item->checkpoint) >= PATH_SIZE ||
+        snprintf(note, sizeof note, "%s/recipe.txt", item->checkpoint) >= PATH_SIZE)
+        return df_fail(err, DF_ERR_REFUSED, "path.long",
+                       "The checkpoint path of case %s is longer than %d characters. Choose a shorter one.", item->name,
+                       PATH_SIZE - 1);
+    df_status status = recipe_of(item, &recipe, err);
+    if (status == DF_OK && !is_made(model, note, recipe)) {
+        unlink(note); /* until the new checkpoint is complete there is no recipe that it follows */
+        status = dp_synth_write(item->synth_config, item->checkpoint, &item->synth, NULL, err);
+        if (status == DF_OK) status = dp_text_file_write(note, recipe, err);
     }
-    free(found);
-    unlink(path); /* until the new checkpoint is complete there is no recipe that it follows */
-    status = dp_synth_write(item->synth_config, item->checkpoint, &item->synth, NULL, err);
-    return status == DF_OK ? dp_text_file_write(path, recipe, err) : status;
+    free(recipe);
+    return status;
 }

@@ -22,7 +22,7 @@ typedef struct dp_case_list {
     void *document; /* owned */
 } dp_case_list;
 
-/* Codes: "cases.open", "cases.json", "cases.entry". */
+/* Codes: "cases.json", "cases.entry", and those of dp_text_file_read. */
 df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err);
 void dp_cases_release(dp_case_list *list);
 

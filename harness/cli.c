@@ -39,6 +39,7 @@ bool dp_glob(const char *pattern, const char *text) { return fnmatch(pattern, te
 bool dp_parse_int(const char *text, long low, long high, long *out) {
     char *end = NULL;
     errno = 0;
+    if (text[0] != '-' && (text[0] < '0' || text[0] > '9')) return false; /* strtol would take spaces and '+' */
     const long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < low || value > high) return false;
     *out = value;

@@ -1,15 +1,17 @@
 /*
  * cmd_bench.c - `dflash-parity bench`: what the machine takes for a checkpoint, as a table and as JSON.
  *
- * Times are medians over repetitions in one process and are for people to compare within one run; nothing passes or fails
- * by them. Beside every forward stands the least work it must do: bytes of weights read once, and multiply-adds.
+ * Times are medians over repetitions in one process and are for people to compare within one run; nothing passes or
+ * fails by them. Beside every forward stands the least work it must do: bytes of weights read once, and multiply-adds.
  */
 #include "commands.h"
 
 #include "cases.h"
 #include "cli.h"
 #include "clock.h"
+#include "environment.h"
 #include "error.h"
+#include "output.h"
 #include "report.h"
 #include "run_options.h"
 
@@ -20,12 +22,20 @@
 static const char help[] =
     "usage: dflash-parity bench [--case NAME] [--cases FILE] [--context C] [--repeat N] [options]\n"
     "\n"
-    "Times load, forward_block and forward_round of one case's checkpoint (default qwen3-4b-dflash), then its whole check.\n"
+    "Times load, forward_block and forward_round of one case's checkpoint (default qwen3-4b-dflash), then its whole "
+    "check.\n"
     "\n"
     "  --case NAME       a case of the list; its checkpoint is written when it is missing\n"
     "  --cases FILE      the list of cases (default fixtures/cases.json)\n"
     "  --context C       context rows (default 512)\n"
-    "  --repeat N        repetitions, of which the median counts (default 5)\n" DP_RUN_OPTIONS_HELP;
+    "  --repeat N        repetitions, of which the median counts (default 5)\n"
+    "  --threads N       threads to use (default: all cores)\n"
+    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n"
+    "  --json            print the figures as JSON instead of a table\n"
+    "  --out FILE        also write the JSON to FILE, whole or not at all\n"
+    "  --help            this text\n"
+    "\n"
+    "Exit codes: 0 measured, 2 usage, 3 refused, or the check did not pass, 4 runtime.\n";
 
 enum { MOST_REPEATS = 1000, MOST_CONTEXT = 1 << 20 };
 
@@ -55,7 +65,8 @@ static double median(double *value, long n) {
     return value[n / 2];
 }
 
-/* Values in [-1, 1) from a linear congruential generator: what they are does not matter, that they are not zero does. */
+/* Values in [-1, 1) from a linear congruential generator: what they are does not matter, that they are not zero does.
+ */
 static void fill(float *to, size_t n) {
     uint32_t state = 12345;
     for (size_t i = 0; i < n; i++) {
@@ -155,13 +166,14 @@ static df_status measure_check(bench *b, double *peak_bytes, df_error *err) {
     getrusage(RUSAGE_SELF, &usage);
     *peak_bytes = (double)usage.ru_maxrss * 1024.0;
     if (verdict == DP_FAIL || verdict == DP_NOTHING)
-        return df_fail(err, DF_ERR_REFUSED, "bench.verdict",
-                       "The check of %s ended with %s: times of a wrong program mean nothing. Run `dflash-parity check` on it.",
-                       b->item->name, dp_verdict_name(verdict));
+        return df_fail(
+            err, DF_ERR_REFUSED, "bench.verdict",
+            "The check of %s ended with %s: times of a wrong program mean nothing. Run `dflash-parity check` on it.",
+            b->item->name, dp_verdict_name(verdict));
     return verdict == DP_PASS ? DF_OK : err->status;
 }
 
-static void report(const bench *b, double peak_bytes, const char *command) {
+static int report(const bench *b, double peak_bytes, const char *command) {
     const struct {
         const char *name, *unit;
         double value;
@@ -193,15 +205,18 @@ static void report(const bench *b, double peak_bytes, const char *command) {
         cJSON_AddItemToArray(figures, figure);
         if (!b->run.json) printf("  %-42s %10.3f %s\n", rows[i].name, rows[i].value, rows[i].unit);
     }
-    char *text = b->run.json ? cJSON_Print(json) : NULL;
-    if (text != NULL) printf("%s\n", text);
-    free(text);
+    cJSON_AddItemToObject(json, "environment", dp_environment());
+    int code = b->run.json ? dp_print_json("bench", json, DP_EXIT_PASS) : dp_finish_output("bench", DP_EXIT_PASS);
     df_error err;
-    if (b->run.out != NULL && dp_write_json(b->run.out, json, &err) != DF_OK) dp_report_error("bench", &err);
+    if (b->run.out != NULL && dp_write_json(b->run.out, json, &err) != DF_OK) code = dp_report_error("bench", &err);
     cJSON_Delete(json);
+    return code;
 }
 
-static df_status run_bench(bench *b, const char *command, df_error *err) {
+/* Returns the exit code. */
+static int run_bench(bench *b, const char *command) {
+    df_error failure, *const err = &failure;
+    int code = DP_EXIT_PASS;
     double peak_bytes = 0.0;
     const df_engine_options options = {.threads = (int)b->run.threads, .isa = b->run.isa};
     df_status status = dp_case_prepare(b->item, err);
@@ -214,10 +229,12 @@ static df_status run_bench(bench *b, const char *command, df_error *err) {
         b->threads = df_engine_threads(b->engine);
         snprintf(b->isa, sizeof b->isa, "%s", df_engine_isa(b->engine));
         b->weight_bytes = df_draft_weight_bytes(b->draft);
-        report(b, peak_bytes, command);
+        code = report(b, peak_bytes, command);
+    } else {
+        code = dp_report_error("bench", err);
     }
     release(b);
-    return status;
+    return code;
 }
 
 int cmd_bench(int argc, char **argv) {
@@ -229,22 +246,27 @@ int cmd_bench(int argc, char **argv) {
         if (taken < 0) return code;
         if (taken > 0) continue;
         const char *word = argv[i];
-        const bool known = strcmp(word, "--case") == 0 || strcmp(word, "--cases") == 0 || strcmp(word, "--context") == 0 ||
-                           strcmp(word, "--repeat") == 0;
+        const bool known = strcmp(word, "--case") == 0 || strcmp(word, "--cases") == 0 ||
+                           strcmp(word, "--context") == 0 || strcmp(word, "--repeat") == 0;
         if (!known) return dp_usage_error("bench", "unknown word '%s'", word);
         if (i + 1 >= argc) return dp_usage_error("bench", "%s needs a value", word);
         const char *value = argv[++i];
         if (strcmp(word, "--case") == 0) name = value;
         if (strcmp(word, "--cases") == 0) path = value;
         if (strcmp(word, "--context") == 0 && !dp_parse_int(value, 1, MOST_CONTEXT, &b.context))
-            return dp_usage_error("bench", "--context takes a whole number from 1 to %d, found '%s'", MOST_CONTEXT, value);
+            return dp_usage_error("bench", "--context takes a whole number from 1 to %d, found '%s'", MOST_CONTEXT,
+                                  value);
         if (strcmp(word, "--repeat") == 0 && !dp_parse_int(value, 1, MOST_REPEATS, &b.repeat))
-            return dp_usage_error("bench", "--repeat takes a whole number from 1 to %d, found '%s'", MOST_REPEATS, value);
+            return dp_usage_error("bench", "--repeat takes a whole number from 1 to %d, found '%s'", MOST_REPEATS,
+                                  value);
     }
     if (b.run.help) {
         fputs(help, stdout);
         return DP_EXIT_PASS;
     }
+    if (b.run.filter != NULL || b.run.list)
+        return dp_usage_error("bench", "%s does not apply here; --case names the one case",
+                              b.run.list ? "--list" : "-k");
     dp_case_list list;
     df_error err;
     if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("bench", &err);
@@ -254,9 +276,7 @@ int cmd_bench(int argc, char **argv) {
     if (b.item == NULL)
         code = dp_usage_error("bench", "%s has no case '%s'", path, name);
     else
-        code = run_bench(&b, command != NULL ? command : "dflash-parity bench", &err) == DF_OK
-                   ? DP_EXIT_PASS
-                   : dp_report_error("bench", &err);
+        code = run_bench(&b, command != NULL ? command : "dflash-parity bench");
     free(command);
     dp_cases_release(&list);
     return code;

@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "cli.h"
+#include "output.h"
 #include "report.h"
 #include "run_options.h"
 
@@ -15,21 +16,18 @@ static const char help[] =
     "reference, and forward_round with forward_block bit for bit.\n"
     "\n"
     "  --checkpoint DIR  the checkpoint under test; its config is the authority\n"
-    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n" DP_RUN_OPTIONS_HELP
-    "\n"
+    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
 static int print_result(const dp_result *result, const dp_run_options *options, const char *command) {
     int code = dp_verdict_exit_code(result->verdict);
     cJSON *json = options->json || options->out != NULL ? dp_report_json(result, command) : NULL;
     if (options->json) {
-        char *text = json != NULL ? cJSON_Print(json) : NULL;
-        if (text != NULL) printf("%s\n", text);
-        if (text == NULL) code = DP_EXIT_RUNTIME;
-        free(text);
+        code = dp_print_json("check", json, code);
     } else {
         dp_report_text(stdout, result, false);
         dp_report_verdict(stdout, result);
+        code = dp_finish_output("check", code);
     }
     if (options->out != NULL) {
         df_error err;

@@ -1,13 +1,15 @@
 /*
  * cmd_gate.c - `dflash-parity gate`: every case of a list, a line each, one verdict.
  *
- * The verdict is PASS only when at least one case ran and every case that ran passed; the exit code is that of the worst
- * case. A case that cannot be prepared counts as what stopped it.
+ * The verdict is PASS only when at least one case ran and every case that ran passed; the exit code is that of the
+ * worst case. A case that cannot be prepared counts as what stopped it.
  */
 #include "commands.h"
 
 #include "cases.h"
 #include "cli.h"
+#include "error.h"
+#include "output.h"
 #include "report.h"
 #include "run_options.h"
 
@@ -22,17 +24,16 @@ static const char help[] =
     "seed the first time. Here -k selects cases by name.\n"
     "\n"
     "  --cases FILE      the list of cases\n"
-    "  --prepare         write the checkpoints that are missing, and compare nothing\n" DP_RUN_OPTIONS_HELP
-    "\n"
+    "  --prepare         write the checkpoints that are missing, and compare nothing\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
 typedef struct gate {
     const dp_run_options *run;
     const char *command;
-    cJSON *json;         /* array of case results; NULL when nobody asked */
-    FILE *to;            /* where the table goes */
+    cJSON *json; /* array of case results; NULL when nobody asked */
+    FILE *to;    /* where the table goes */
     int cases, passed, stages, rounds;
-    dp_verdict worst;    /* of all cases */
+    dp_verdict worst; /* of all cases */
     double seconds;
 } gate;
 
@@ -59,10 +60,8 @@ static void print_case(const gate *g, const dp_case *item, const dp_result *resu
 }
 
 static void run_case(gate *g, const dp_case *item) {
-    const dp_check_options options = {.checkpoint = item->checkpoint,
-                                      .oracle = item->oracle,
-                                      .threads = (int)g->run->threads,
-                                      .isa = g->run->isa};
+    const dp_check_options options = {
+        .checkpoint = item->checkpoint, .oracle = item->oracle, .threads = (int)g->run->threads, .isa = g->run->isa};
     dp_result result = {.options = &options, .isa = ""};
     if (dp_case_prepare(item, &result.error) == DF_OK)
         dp_check(&options, &result);
@@ -88,7 +87,10 @@ static int finish(gate *g) {
     int code = dp_verdict_exit_code(g->worst);
     fprintf(g->to, "%s: %d of %d cases passed, %d stages and %d rounds compared, %.1f s\n", dp_verdict_name(g->worst),
             g->passed, g->cases, g->stages, g->rounds, g->seconds);
-    if (g->json == NULL) return code;
+    if (g->cases == 0)
+        fprintf(g->to, "The filter '%s' matches no case; see --list for their names.\n",
+                g->run->filter != NULL ? g->run->filter : "");
+    if (!g->run->json && g->run->out == NULL) return dp_finish_output("gate", code);
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "schema", "dflash-parity-gate");
     cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
@@ -97,16 +99,20 @@ static int finish(gate *g) {
     cJSON_AddNumberToObject(document, "cases_run", g->cases);
     cJSON_AddNumberToObject(document, "cases_passed", g->passed);
     cJSON_AddItemToObject(document, "cases", g->json);
-    if (g->run->json) {
-        char *text = cJSON_Print(document);
-        if (text != NULL) printf("%s\n", text);
-        if (text == NULL) code = DP_EXIT_RUNTIME;
-        free(text);
-    }
+    code = g->run->json ? dp_print_json("gate", document, code) : dp_finish_output("gate", code);
     df_error err;
-    if (g->run->out != NULL && dp_write_json(g->run->out, document, &err) != DF_OK) code = dp_report_error("gate", &err);
+    if (g->run->out != NULL && dp_write_json(g->run->out, document, &err) != DF_OK)
+        code = dp_report_error("gate", &err);
     cJSON_Delete(document);
     return code;
+}
+
+/* --list and --prepare select cases by -k as the gate itself does. */
+static int finish_selection(const char *filter, int selected) {
+    if (selected == 0)
+        fprintf(stderr, "dflash-parity gate: the filter '%s' matches no case; run --list without -k.\n",
+                filter != NULL ? filter : "");
+    return dp_finish_output("gate", selected > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }
 
 static int prepare_cases(const dp_case_list *list, const char *filter) {
@@ -117,13 +123,20 @@ static int prepare_cases(const dp_case_list *list, const char *filter) {
         if (dp_case_prepare(&list->item[i], &err) != DF_OK) return dp_report_error("gate", &err);
         prepared++;
     }
-    return prepared > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING;
+    return finish_selection(filter, prepared);
 }
 
 static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
     gate g = {.run = run, .command = command, .to = run->json ? stderr : stdout};
     int listed = 0;
-    if (run->json || run->out != NULL) g.json = cJSON_CreateArray();
+    if (run->json || run->out != NULL) {
+        g.json = cJSON_CreateArray();
+        if (g.json == NULL) {
+            df_error err;
+            df_fail_memory(&err, "the JSON result", 0);
+            return dp_report_error("gate", &err);
+        }
+    }
     for (int i = 0; i < list->count; i++) {
         if (run->filter != NULL && !dp_glob(run->filter, list->item[i].name)) continue;
         if (run->list)
@@ -131,7 +144,7 @@ static int run_cases(const dp_case_list *list, const dp_run_options *run, const 
         else
             run_case(&g, &list->item[i]);
     }
-    if (run->list) return listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING;
+    if (run->list) return finish_selection(run->filter, listed);
     return finish(&g);
 }
 

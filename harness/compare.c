@@ -89,7 +89,10 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
         }
     }
     out->l2_rel = relative(sqrt(error_square), sqrt(want_square));
-    out->cosine = want_square == 0.0 && got_square == 0.0 ? 1.0 : dot / sqrt(want_square) / sqrt(got_square);
+    if (want_square == 0.0 || got_square == 0.0)
+        out->cosine = want_square == got_square ? 1.0 : 0.0; /* a zero vector points nowhere */
+    else
+        out->cosine = dot / sqrt(want_square) / sqrt(got_square);
     if (measured > 0) {
         qsort(ulps, (size_t)measured, sizeof *ulps, by_value);
         out->ulp_median = ulps[measured / 2];

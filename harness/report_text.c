@@ -33,9 +33,11 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
         return;
     }
     coordinates(stage, d->worst, where);
-    fprintf(to, "      worst at %s: got %.9g (0x%08x), reference %.17g; %lld not finite, %lld signs flipped, ULP p50 %.3g p99 %.3g max %.3g\n",
-            where, d->worst_got, bits_of(d->worst_got), d->worst_want, (long long)d->nonfinite, (long long)d->sign_flips,
-            d->ulp_median, d->ulp_p99, d->ulp_max);
+    fprintf(to,
+            "      worst at %s: got %.9g (0x%08x), reference %.17g; %lld not finite, %lld signs flipped, ULP p50 %.3g "
+            "p99 %.3g max %.3g\n",
+            where, d->worst_got, bits_of(d->worst_got), d->worst_want, (long long)d->nonfinite,
+            (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
     fprintf(to, "      bar: %s = L2 %.2e, max %.2e; the error is %.3g and %.3g times that\n", stage->bar.origin,
             stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
 }
@@ -62,7 +64,7 @@ static void print_arm(FILE *to, const dp_arm_result *arm) {
     if (arm->stage[0] != '\0' && arm->index >= 0)
         fprintf(to, " value %lld: block 0x%08x, round 0x%08x", (long long)arm->index, arm->block_bits, arm->round_bits);
     else if (arm->stage[0] != '\0')
-        fprintf(to, ", which one side does not show");
+        fprintf(to, ", which one side does not show, or not with the rows expected");
     fprintf(to, "\n");
 }
 
@@ -77,8 +79,9 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
                 result->options->filter != NULL ? result->options->filter : "");
         return;
     }
-    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; %d rounds, %d not identical", dp_verdict_name(result->verdict),
-            result->stage_count, result->stages_known, result->failed_stages, result->arm_count, result->failed_arms);
+    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; %d rounds, %d not identical",
+            dp_verdict_name(result->verdict), result->stage_count, result->stages_known, result->failed_stages,
+            result->arm_count, result->failed_arms);
     if (worst != NULL && isfinite(worst->headroom))
         fprintf(to, "; least headroom %.0f %% at %s", 100.0 * worst->headroom, worst->name);
     if (result->warnings > 0) fprintf(to, "; %d under %.0f %%", result->warnings, 100.0 * DP_WARN_HEADROOM);
@@ -89,7 +92,8 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only) {
     const bool any = result->stage_count + result->arm_count > 0;
     if (any && !failures_only)
-        fprintf(to, "%-4s  %-26s %9s %9s   %9s %9s   %9s\n", "", "stage", "rel L2", "bar", "max/rms", "bar", "headroom");
+        fprintf(to, "%-4s  %-26s %9s %9s   %9s %9s   %9s\n", "", "stage", "rel L2", "bar", "max/rms", "bar",
+                "headroom");
     for (int i = 0; i < result->stage_count; i++)
         if (!failures_only || !result->stage[i].pass) print_stage(to, &result->stage[i]);
     for (int i = 0; i < result->arm_count; i++)

@@ -28,7 +28,7 @@ static void compare_bits(dp_arm_result *arm, const char *stage, const float *blo
     memcpy(&arm->round_bits, &round[at], sizeof arm->round_bits);
 }
 
-/* A stage that one side lacks is a difference, at index -1. */
+/* A stage that one side lacks, or shows with other rows, is a difference, at index -1. */
 static void missing_stage(dp_arm_result *arm, const char *stage) {
     if (!arm->identical) return;
     arm->identical = false;
@@ -36,20 +36,31 @@ static void missing_stage(dp_arm_result *arm, const char *stage) {
     arm->index = -1;
 }
 
+/* Stages that forward_block shows for the context's rows too, where a round shows the block's rows alone. */
+static bool shows_context(df_stage stage) {
+    return stage == DF_STAGE_ROPE_COS || stage == DF_STAGE_ROPE_SIN || stage == DF_STAGE_ATTN_K_PROJ ||
+           stage == DF_STAGE_ATTN_V || stage == DF_STAGE_ATTN_K_NORM || stage == DF_STAGE_ATTN_K_ROPE;
+}
+
 /* The cache's rows against the context rows that forward_block recomputed. */
-static df_status compare_cache(df_draft *draft, const df_kv *kv, const dp_recording *block, dp_arm_result *arm,
-                               df_error *err) {
+static df_status compare_cache(df_draft *draft, const df_kv *kv, int context, const dp_recording *block,
+                               dp_arm_result *arm, df_error *err) {
     const df_config *c = df_draft_config(draft);
-    const int64_t n = (int64_t)df_kv_len(kv) * c->n_kv_heads * c->head_dim;
+    const int64_t n = (int64_t)context * c->n_kv_heads * c->head_dim;
+    if (df_kv_len(kv) != context) {
+        missing_stage(arm, "kv.k"); /* rows that were ingested and are not there, or rows too many */
+        return DF_OK;
+    }
     float *keys = malloc((size_t)(n + 1) * sizeof *keys), *values = malloc((size_t)(n + 1) * sizeof *values);
-    df_status status = keys != NULL && values != NULL ? DF_OK : df_fail_memory(err, "the cache's content", (size_t)n * 8);
+    df_status status =
+        keys != NULL && values != NULL ? DF_OK : df_fail_memory(err, "the cache's content", (size_t)n * 8);
     for (int layer = 0; status == DF_OK && layer < c->n_layers; layer++) {
         const dp_recorded *k = dp_recording_find(block, DF_STAGE_ATTN_K_ROPE, layer);
         const dp_recorded *v = dp_recording_find(block, DF_STAGE_ATTN_V, layer);
         status = df_kv_read(kv, layer, keys, values, err);
         if (status != DF_OK) break;
-        if (k == NULL || v == NULL) {
-            missing_stage(arm, "kv.k");
+        if (k == NULL || v == NULL || dp_dims_product(k->rank, k->dim) < n || dp_dims_product(v->rank, v->dim) < n) {
+            missing_stage(arm, k == NULL || dp_dims_product(k->rank, k->dim) < n ? "kv.k" : "kv.v");
             break;
         }
         compare_bits(arm, "kv.k", k->value, keys, n);
@@ -60,23 +71,28 @@ static df_status compare_cache(df_draft *draft, const df_kv *kv, const dp_record
     return status;
 }
 
-/* Every stage of the round against the last rows of the same stage of the block run. */
-static void compare_stages(const dp_recording *block, const dp_recording *round, dp_arm_result *arm) {
+/* Every stage of the round against the same stage of the block run, or against its last rows. */
+static void compare_stages(const dp_recording *block, const dp_recording *round, int rows, dp_arm_result *arm) {
+    char name[DF_STAGE_NAME_MAX];
     for (int i = 0; i < block->count; i++) {
         const dp_recorded *b = &block->stage[i];
         if (b->stage == DF_STAGE_CTX_FC || b->stage == DF_STAGE_CTX_FEATURES) continue; /* before either program */
         if (b->stage == DF_STAGE_KV_K || b->stage == DF_STAGE_KV_V) continue;           /* compare_cache does these */
-        char name[DF_STAGE_NAME_MAX];
         df_stage_name(b->stage, b->layer, name);
         const dp_recorded *r = dp_recording_find(round, b->stage, b->layer);
-        const int64_t rows = r != NULL ? r->dim[0] : 0;
-        if (r == NULL || r->rank != b->rank || rows > b->dim[0] ||
+        const int64_t expected = shows_context(b->stage) ? rows : b->dim[0];
+        if (r == NULL || r->rank != b->rank || r->dim[0] != expected || expected > b->dim[0] ||
             !dp_dims_equal(b->rank - 1, b->dim + 1, r->rank - 1, r->dim + 1)) {
             missing_stage(arm, name);
             continue;
         }
         const int64_t row = dp_dims_product(b->rank - 1, b->dim + 1);
-        compare_bits(arm, name, b->value + (b->dim[0] - rows) * row, r->value, rows * row);
+        compare_bits(arm, name, b->value + (b->dim[0] - expected) * row, r->value, expected * row);
+    }
+    for (int i = 0; i < round->count; i++) {
+        const dp_recorded *r = &round->stage[i];
+        if (dp_recording_find(block, r->stage, r->layer) == NULL)
+            missing_stage(arm, df_stage_name(r->stage, r->layer, name));
     }
 }
 
@@ -93,7 +109,8 @@ df_status dp_run_arm(df_draft *draft, const dp_round_input *input, const dp_reco
     if (status == DF_OK) status = df_kv_create(draft, input->context + c->block, &kv, err);
     for (int row = 0; status == DF_OK && row < input->context; row += chunk) {
         const int rows = input->context - row < chunk ? input->context - row : chunk;
-        status = df_ingest_ctx(draft, kv, input->features + (size_t)row * (size_t)c->hidden, input->pos + row, rows, err);
+        status =
+            df_ingest_ctx(draft, kv, input->features + (size_t)row * (size_t)c->hidden, input->pos + row, rows, err);
     }
     if (status == DF_OK) {
         df_draft_observe(draft, dp_recording_observe, &round);
@@ -101,9 +118,9 @@ df_status dp_run_arm(df_draft *draft, const dp_round_input *input, const dp_reco
         df_draft_observe(draft, NULL, NULL);
     }
     if (status == DF_OK) status = dp_recording_status(&round, err);
-    if (status == DF_OK) status = compare_cache(draft, kv, block, out, err);
+    if (status == DF_OK) status = compare_cache(draft, kv, input->context, block, out, err);
     if (status == DF_OK) {
-        compare_stages(block, &round, out);
+        compare_stages(block, &round, c->block, out);
         const dp_recorded *final = dp_recording_find(block, DF_STAGE_FINAL, -1);
         if (final == NULL)
             missing_stage(out, "final");

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "error.h"
 #include "geometry.h"
+#include "output.h"
 #include "stage_set.h"
 #include "store_dataset.h"
 
@@ -51,11 +52,11 @@ static df_status check_shape(const check *c, const char *what, int found_rank, c
                              const int64_t *dim) {
     char found[DP_DIMS_TEXT], expected[DP_DIMS_TEXT];
     if (dp_dims_equal(found_rank, found_dim, rank, dim)) return DF_OK;
-    return df_fail(c->err, DF_ERR_REFUSED, "oracle.shape",
-                   "%s of %s has another shape than the checkpoint's config demands: expected %s, found %s. Use the oracle "
-                   "that was generated from this checkpoint.",
-                   what, c->options->oracle, dp_dims_text(rank, dim, expected),
-                   dp_dims_text(found_rank, found_dim, found));
+    return df_fail(
+        c->err, DF_ERR_REFUSED, "oracle.shape",
+        "%s of %s has another shape than the checkpoint's config demands: expected %s, found %s. Use the oracle "
+        "that was generated from this checkpoint.",
+        what, c->options->oracle, dp_dims_text(rank, dim, expected), dp_dims_text(found_rank, found_dim, found));
 }
 
 static df_status read_input(const check *c, const char *name, int64_t rows, int64_t columns, float **out) {
@@ -68,7 +69,15 @@ static df_status read_input(const check *c, const char *name, int64_t rows, int6
         *out = malloc((size_t)(array.count + 1) * sizeof **out);
         if (*out == NULL) status = df_fail_memory(c->err, what, (size_t)array.count * sizeof **out);
     }
-    for (int64_t i = 0; status == DF_OK && i < array.count; i++) (*out)[i] = (float)array.value[i];
+    for (int64_t i = 0; status == DF_OK && i < array.count; i++) {
+        (*out)[i] = (float)array.value[i];
+        if ((double)(*out)[i] != array.value[i])
+            status =
+                df_fail(c->err, DF_ERR_REFUSED, "oracle.input.precision",
+                        "%s of %s holds %.17g at element %lld, which float32 cannot hold: expected inputs that every "
+                        "engine can be given exactly. Generate the oracle from inputs in float32 or bfloat16.",
+                        what, c->options->oracle, array.value[i], (long long)i);
+    }
     dp_array_release(&array);
     return status;
 }
@@ -98,10 +107,11 @@ static df_status check_stage_list(const check *c) {
         for (int run = 0; run < DP_RUN_COUNT; run++) {
             const dp_dataset_info *info = dp_oracle_stage_info(c->oracle, (dp_run)run, spec->name);
             if (info == NULL)
-                return df_fail(c->err, DF_ERR_REFUSED, "oracle.stage.missing",
-                               "%s lacks stage %s of the %s run, which the checkpoint's config demands. A gate that skips "
-                               "a stage cannot pass; regenerate the oracle.",
-                               c->options->oracle, spec->name, dp_run_name((dp_run)run));
+                return df_fail(
+                    c->err, DF_ERR_REFUSED, "oracle.stage.missing",
+                    "%s lacks stage %s of the %s run, which the checkpoint's config demands. A gate that skips "
+                    "a stage cannot pass; regenerate the oracle.",
+                    c->options->oracle, spec->name, dp_run_name((dp_run)run));
             const df_status status = check_shape(c, spec->name, info->rank, info->dim, spec->rank, spec->dim);
             if (status != DF_OK) return status;
         }
@@ -117,11 +127,47 @@ static df_status check_stage_list(const check *c) {
     return DF_OK;
 }
 
+/*
+ * A bar is a multiple of the distance between the reference's float32 and float64 runs, so an oracle in which one of
+ * the two is wrong would widen its own bars until anything passes. The bfloat16 run is the yardstick: float32 rounds
+ * 2^16 times finer, and a float32 run that is not at least 2^8 times closer to the truth (half of that, in bits), nor
+ * within one rounding of it, is no float32 run of the same model.
+ */
+static df_status check_bracket(const check *c, const dp_stage_spec *spec) {
+    static const double share = 0x1p-8, rounding = 0x1p-24;
+    dp_array truth = {.value = NULL}, f32 = {.value = NULL}, bf16 = {.value = NULL};
+    dp_difference fine, coarse;
+    const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
+    df_status status = dp_oracle_stage(c->oracle, DP_RUN_F64, spec->name, &truth, c->err);
+    if (status == DF_OK) status = dp_oracle_stage(c->oracle, DP_RUN_F32, spec->name, &f32, c->err);
+    if (status == DF_OK) status = dp_oracle_stage(c->oracle, DP_RUN_BF16, spec->name, &bf16, c->err);
+    if (status == DF_OK) status = dp_compare(f32.value, &truth, row, &fine, c->err);
+    if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, c->err);
+    if (status == DF_OK && !(fine.l2_rel <= rounding || fine.l2_rel <= share * coarse.l2_rel))
+        status =
+            df_fail(c->err, DF_ERR_REFUSED, "oracle.bracket",
+                    "Stage %s of %s: the reference's float32 run is %.3g (relative L2) from its float64 run, and its "
+                    "bfloat16 run %.3g: expected the float32 run to be at least 256 times closer. One of the runs is "
+                    "wrong, and a bar made of them would let anything pass. Generate the oracle again.",
+                    spec->name, c->options->oracle, fine.l2_rel, coarse.l2_rel);
+    dp_array_release(&truth);
+    dp_array_release(&f32);
+    dp_array_release(&bf16);
+    return status;
+}
+
+static df_status check_brackets(const check *c) {
+    df_status status = DF_OK;
+    for (int i = 0; status == DF_OK && i < c->stages.count; i++) status = check_bracket(c, &c->stages.spec[i]);
+    return status;
+}
+
 static df_status prepare(check *c, dp_result *out) {
     char path[PATH_SIZE];
     const dp_check_options *o = c->options;
     if (snprintf(path, sizeof path, "%s/config.json", o->checkpoint) >= PATH_SIZE)
-        return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.", PATH_SIZE);
+        return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
+                       PATH_SIZE);
     df_status status = df_config_read(path, &c->config, c->err);
     if (status == DF_OK) status = dp_oracle_open(o->oracle, &c->oracle, c->err);
     if (status == DF_OK) status = dp_geometry_check(&c->config, dp_oracle_geometry(c->oracle), o->oracle, c->err);
@@ -151,14 +197,16 @@ static df_status load(check *c, dp_result *out) {
     return status;
 }
 
-/* ---- The block run ------------------------------------------------------------------------------------------------- */
+/* ---- The block run -------------------------------------------------------------------------------------------------
+ */
 
 static df_status record_cache(check *c) {
     const df_config *config = &c->config;
     const size_t width = (size_t)config->n_kv_heads * (size_t)config->head_dim, layer = (size_t)c->context * width;
     const int64_t dim[4] = {config->n_layers, c->context, config->n_kv_heads, config->head_dim};
     df_kv *kv = NULL;
-    float *k = malloc(layer * (size_t)config->n_layers * sizeof *k), *v = malloc(layer * (size_t)config->n_layers * sizeof *v);
+    float *k = malloc(layer * (size_t)config->n_layers * sizeof *k),
+          *v = malloc(layer * (size_t)config->n_layers * sizeof *v);
     df_status status = k != NULL && v != NULL ? DF_OK : df_fail_memory(c->err, "the cache's content", layer * 8);
     if (status == DF_OK) status = df_kv_create(c->draft, c->context + config->block, &kv, c->err);
     if (status == DF_OK) status = df_ingest_ctx(c->draft, kv, c->features, c->pos, c->context, c->err);
@@ -193,7 +241,8 @@ static df_status run_block(check *c) {
     return status;
 }
 
-/* ---- Comparison ---------------------------------------------------------------------------------------------------- */
+/* ---- Comparison ----------------------------------------------------------------------------------------------------
+ */
 
 static df_status compare_stage(const check *c, const dp_stage_spec *spec, dp_stage_result *out) {
     dp_array truth = {.value = NULL}, reference = {.value = NULL};
@@ -263,7 +312,8 @@ static df_status compare_arms(const check *c, dp_result *out) {
     return DF_OK;
 }
 
-/* ---- The whole ----------------------------------------------------------------------------------------------------- */
+/* ---- The whole -----------------------------------------------------------------------------------------------------
+ */
 
 static void check_release(check *c) {
     dp_recording_release(&c->block);
@@ -290,6 +340,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     check c = {.options = options, .err = &out->error};
     const double start = dp_seconds();
     df_status status = prepare(&c, out);
+    if (status == DF_OK) status = check_brackets(&c);
     if (status == DF_OK) status = load(&c, out);
     const double forward = dp_seconds();
     if (status == DF_OK) status = run_block(&c);
@@ -329,5 +380,8 @@ int dp_check_list(const dp_check_options *options) {
     }
     check_release(&c);
     if (status != DF_OK) return dp_report_error("check", &err);
-    return listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING;
+    if (listed == 0)
+        fprintf(stderr, "dflash-parity check: the filter '%s' matches no stage and no round; run --list without -k.\n",
+                options->filter != NULL ? options->filter : "");
+    return dp_finish_output("check", listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }

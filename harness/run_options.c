@@ -9,7 +9,8 @@
 enum { MOST_THREADS = 1024 };
 
 static bool parse_isa(const char *name, df_isa *isa) {
-    static const char *const names[] = {[DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
+    static const char *const names[] = {
+        [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
     for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
         if (strcmp(name, names[i]) == 0) {
             *isa = (df_isa)i;
@@ -20,10 +21,10 @@ static bool parse_isa(const char *name, df_isa *isa) {
 
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code) {
     const char *word = argv[*index];
-    bool *const flag = strcmp(word, "--json") == 0                            ? &options->json
-                       : strcmp(word, "--list") == 0                          ? &options->list
+    bool *const flag = strcmp(word, "--json") == 0                              ? &options->json
+                       : strcmp(word, "--list") == 0                            ? &options->list
                        : strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ? &options->help
-                                                                              : NULL;
+                                                                                : NULL;
     if (flag != NULL) {
         *flag = true;
         return 1;
@@ -50,17 +51,33 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
     return 1;
 }
 
+/* Whether a shell takes the word as it stands. */
+static bool plain_word(const char *word) {
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+    return word[0] != '\0' && word[strspn(word, safe)] == '\0';
+}
+
+/* Appends the word in single quotes; a quote inside becomes four characters: end, escaped quote, begin again. */
+static char *append_quoted(char *at, const char *word) {
+    *at++ = '\'';
+    for (; *word != '\0'; word++) {
+        if (*word == '\'') at = stpcpy(at, "'\\'");
+        *at++ = *word;
+    }
+    *at++ = '\'';
+    return at;
+}
+
 char *dp_command_line(int argc, char **argv) {
     size_t length = sizeof "dflash-parity";
-    for (int i = 0; i < argc; i++) length += strlen(argv[i]) + 3;
+    for (int i = 0; i < argc; i++) length += 4 * strlen(argv[i]) + 3;
     char *line = malloc(length);
     if (line == NULL) return NULL;
-    strcpy(line, "dflash-parity");
+    char *at = stpcpy(line, "dflash-parity");
     for (int i = 0; i < argc; i++) {
-        const bool quote = argv[i][strcspn(argv[i], " *?[]\"\\$")] != '\0';
-        strcat(line, quote ? " '" : " ");
-        strcat(line, argv[i]);
-        if (quote) strcat(line, "'");
+        *at++ = ' ';
+        at = plain_word(argv[i]) ? stpcpy(at, argv[i]) : append_quoted(at, argv[i]);
     }
+    *at = '\0';
     return line;
 }

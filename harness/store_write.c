@@ -230,7 +230,10 @@ static df_status write_tensor(dp_store_writer *writer, const char *path, const d
     dp_sha256_of(data, bytes, digest);
     df_status status = DF_OK;
     dp_h5_quiet_begin(&quiet);
-    if (!put_dataset(writer->file, path, tensor, sampled, count, data, digest))
+    if (H5Lexists(writer->file, path, H5P_DEFAULT) > 0)
+        status = df_fail(err, DF_ERR_ARGUMENT, "store.argument", "%s: %s is written already; expected each once.",
+                         writer->path, path);
+    else if (!put_dataset(writer->file, path, tensor, sampled, count, data, digest))
         status = write_failed(writer, path, err);
     dp_h5_quiet_end(&quiet);
     free(part);

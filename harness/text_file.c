@@ -13,8 +13,8 @@ df_status dp_text_file_read(const char *path, size_t most, char **out, df_error 
     *out = NULL;
     FILE *file = fopen(path, "rb");
     if (file == NULL)
-        return df_fail(err, DF_ERR_IO, "file.open", "Cannot open %s for reading: %s. Check the path and its permissions.",
-                       path, strerror(errno));
+        return df_fail(err, DF_ERR_IO, "file.open",
+                       "Cannot open %s for reading: %s. Check the path and its permissions.", path, strerror(errno));
     char *text = malloc(most + 2);
     if (text == NULL) {
         fclose(file);
@@ -23,10 +23,20 @@ df_status dp_text_file_read(const char *path, size_t most, char **out, df_error 
     const size_t length = fread(text, 1, most + 1, file);
     df_status status = DF_OK;
     if (ferror(file))
-        status = df_fail(err, DF_ERR_IO, "file.read", "Reading %s failed: %s.", path, strerror(errno));
+        status = df_fail(
+            err, DF_ERR_IO, "file.read",
+            "Reading %s failed: %s. Expected a text file that can be read to its end; check what is at that path.",
+            path, strerror(errno));
     else if (length > most)
-        status = df_fail(err, DF_ERR_REFUSED, "file.size", "%s is larger than the %zu bytes expected of such a file.", path,
-                         most);
+        status =
+            df_fail(err, DF_ERR_REFUSED, "file.size",
+                    "%s is larger than the %zu bytes that such a file may have. Check that it is the file you meant.",
+                    path, most);
+    else if (memchr(text, '\0', length) != NULL)
+        status = df_fail(err, DF_ERR_REFUSED, "file.text",
+                         "%s holds a zero byte at offset %zu: expected text, found a binary file. Check that it is the "
+                         "file you meant.",
+                         path, (size_t)((char *)memchr(text, '\0', length) - text));
     fclose(file);
     if (status != DF_OK) {
         free(text);

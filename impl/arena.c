@@ -40,7 +40,7 @@ void df_arena_release(df_arena *arena) {
 }
 
 df_status df_arena_reset(df_arena *arena, df_error *err) {
-    if (arena->blocks != NULL && arena->blocks->next != NULL) {
+    if (arena->blocks != NULL && (arena->blocks->next != NULL || arena->peak > arena->blocks->size)) {
         const size_t size = arena->peak;
         df_arena_release(arena);
         arena->blocks = block_create(size, err);

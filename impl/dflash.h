@@ -26,7 +26,7 @@
 
 typedef enum df_status {
     DF_OK = 0,
-    DF_ERR_ARGUMENT, /* the caller's arguments contradict the interface: null, capacity, positions out of order */
+    DF_ERR_ARGUMENT, /* the caller's arguments contradict the interface: capacity, positions out of order, a foreign cache */
     DF_ERR_REFUSED,  /* config, weights or geometry are not what this drafter can honestly run */
     DF_ERR_IO,       /* a file cannot be opened, read or mapped */
     DF_ERR_MEMORY,   /* an allocation failed */

@@ -45,6 +45,8 @@ typedef struct block_rows {
     float *down;                       /* [B, H] */
 } block_rows;
 
+enum { MOST_CONTEXT = 1 << 30 }; /* context and block together still count in an int */
+
 static int query_width(const df_config *c) { return c->n_heads * c->head_dim; }
 static int key_width(const df_config *c) { return c->n_kv_heads * c->head_dim; }
 
@@ -195,8 +197,16 @@ static df_status final_norm(const pass *p, const float *x, float *out) {
 }
 
 static df_status check_context(int ctx, df_error *err) {
-    if (ctx >= 0) return DF_OK;
-    return df_fail(err, DF_ERR_ARGUMENT, "context.rows", "The number of context rows must not be negative: found %d.", ctx);
+    if (ctx >= 0 && ctx <= MOST_CONTEXT) return DF_OK;
+    return df_fail(err, DF_ERR_ARGUMENT, "context.rows", "The number of context rows must lie in 0..%d: found %d.",
+                   MOST_CONTEXT, ctx);
+}
+
+static df_status check_cache(const df_draft *draft, const df_kv *kv, df_error *err) {
+    if (kv->draft == draft) return DF_OK;
+    return df_fail(err, DF_ERR_ARGUMENT, "kv.foreign",
+                   "The cache was made for another draft model: its rows have other sizes or other weights behind them. "
+                   "Use df_kv_create with this draft.");
 }
 
 /* ---- The programs --------------------------------------------------------------------------------------------------- */
@@ -252,6 +262,7 @@ df_status df_forward(df_draft *draft, const float *taps, const float *noise, con
 
 df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err) {
     pass p;
+    TRY(check_cache(draft, kv, err));
     TRY(check_context(t, err));
     if (t > kv->capacity - kv->len)
         return df_fail(err, DF_ERR_ARGUMENT, "kv.full",
@@ -276,6 +287,7 @@ df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
     pass p;
     block_rows b;
     const int rows = draft->config.block;
+    TRY(check_cache(draft, kv, err));
     if (rows > kv->capacity - kv->len)
         return df_fail(err, DF_ERR_ARGUMENT, "kv.full",
                        "The cache holds %d of at most %d rows, so a block of %d does not fit. Create it with more capacity "

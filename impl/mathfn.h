@@ -27,7 +27,7 @@ DF_FN float df_int_as_float(int32_t x) { return df_bits_to_f32((uint32_t)x); }
 #endif
 
 /*
- * e^x, error below 1 ulp over the whole range (measured by the tests), subnormal results rounded once more.
+ * e^x, at most 1.05 ulp off over the whole range (the tests measure it); subnormal results are rounded once more.
  *
  * x = n ln2 + r with |r| <= ln2 / 2: ln2 is split in a part of 9 bits, whose product with n is exact, and a remainder.
  * e^r = 1 + (r + r^2 q(r)), q the degree-4 polynomial fitted to the relative error (6.5e-9 at most).

@@ -14,7 +14,7 @@
 typedef struct df_attention_args {
     const float *q;                    /* [rows, nh, hd], rotated */
     const float *k, *v;                /* [keys, nkv, hd], k rotated */
-    const int32_t *q_pos, *k_pos;      /* host memory; k_pos strictly increasing */
+    const int32_t *q_pos, *k_pos;      /* host memory; k_pos strictly increasing; every query sees at least one key */
     int rows, keys;
     int n_heads, n_kv_heads, head_dim;
     int window;                        /* 0 = none */

@@ -22,6 +22,9 @@ char sf_folder[256], sf_path[300];
 /* HDF5 loses some of its own memory when it gives up on a damaged file; ours is still watched. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libhdf5"; }
+/* A damaged file can make it ask for absurd sizes; it then takes NULL for an answer. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 #endif
 
 /* ---- Making files

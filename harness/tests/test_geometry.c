@@ -407,6 +407,7 @@ Suite *suite_geometry(void) {
     tcase_add_test(tcase, numbers_may_differ_by_four_units_in_the_last_place_and_integers_by_nothing);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("provenance");
+    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, load_checkpoint, release_checkpoint);
     tcase_add_test(tcase, the_record_of_the_same_weights_is_accepted);
     tcase_add_test(tcase, one_digit_of_any_digest_is_refused_by_the_tensors_name);

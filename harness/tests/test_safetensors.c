@@ -338,7 +338,7 @@ START_TEST(every_changed_byte_of_a_header_is_refused_or_leaves_a_sound_file) {
     for (size_t at = 0; at < end; at++) {
         const unsigned char kept = bytes[at];
         for (int change = 0; change < 9; change++) {
-            bytes[at] = kept ^ (unsigned char)(change == 8 ? 0xff : 1 << change);
+            bytes[at] = (unsigned char)(kept ^ (change == 8 ? 0xff : 1 << change));
             st_write_bytes(bytes, size);
             df_safetensors *opened = NULL;
             df_error err = {.status = DF_OK};
