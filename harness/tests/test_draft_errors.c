@@ -136,7 +136,7 @@ START_TEST(a_full_cache_refuses_rows_and_blocks_and_keeps_its_length) {
     ck_assert_int_eq(df_kv_len(kv), capacity);
     err = (df_error){0};
     expect_refusal(df_ingest_ctx(c.draft, kv, c.features, c.pos + capacity, 1, &err), &err, DF_ERR_ARGUMENT, "kv.full");
-    expect_refusal(df_ingest_ctx(c.draft, kv, c.features, c.pos + capacity, INT_MAX, &err), &err, DF_ERR_ARGUMENT,
+    expect_refusal(df_ingest_ctx(c.draft, kv, c.features, c.pos + capacity, 1 << 30, &err), &err, DF_ERR_ARGUMENT,
                    "kv.full");
     ck_assert_int_eq(df_kv_len(kv), capacity);
     ck_assert_int_eq(df_ingest_ctx(c.draft, kv, NULL, NULL, 0, &err), DF_OK); /* no row always fits */
