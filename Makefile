@@ -17,7 +17,7 @@ PACKAGE_LIBS   = $(shell pkg-config --libs $(PACKAGES)) -lpthread -lm
 CPPFLAGS       = -D_GNU_SOURCE -Iimpl -Iharness -I$(BUILD) $(PACKAGE_CFLAGS) -MMD -MP
 
 # The CPU's operations are one text compiled for three instruction sets, with the same bits from each.
-ISA_SOURCES   := matmul rmsnorm rope_apply attention elementwise table
+ISA_SOURCES   := matmul rmsnorm rope_apply attention conv elementwise table
 FLAGS_generic :=
 FLAGS_avx2    := -mavx2 -mfma -mf16c
 FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512
@@ -107,16 +107,18 @@ $(BUILD)/build_facts.h: build-facts
 # ---- The reference ----------------------------------------------------------------------------------------------------
 
 VENV := $(BUILD)/oracle-venv
-$(VENV)/ready: oracles/requirements.txt oracles/requirements-nodeps.txt
+$(VENV)/ready: oracles/requirements.txt oracles/requirements-nodeps.txt oracles/requirements-transformers4.txt
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install -q -r oracles/requirements.txt
 	$(VENV)/bin/pip install -q --no-deps -r oracles/requirements-nodeps.txt
+	$(VENV)/bin/pip install -q --no-deps --upgrade --target $(VENV)/transformers4 -r oracles/requirements-transformers4.txt
 	touch $@
 
 # Checkpoints that are not stored are written by the gate the first time; the generator needs them too.
 oracles: build $(VENV)/ready
 	$(BUILD)/dflash-parity gate --prepare $(if $(ONLY),-k '$(ONLY)')
 	$(VENV)/bin/python oracles/generate.py --cases fixtures/cases.json $(if $(ONLY),--only '$(ONLY)')
+	$(if $(ONLY),,$(VENV)/bin/python oracles/vectors.py --transformers4 $(VENV)/transformers4)
 
 # ---- Housekeeping -------------------------------------------------------------------------------------------------------
 

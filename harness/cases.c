@@ -19,7 +19,28 @@ static const char *string_of(const cJSON *object, const char *key) {
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+/* A recipe key that is not known would be an ingredient left out. */
+static bool known_recipe_key(const char *key) {
+    static const char *const known[] = {"config", "seed", "dtype", "profile", "lm_head", "codebook_suffix"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(key, known[i]) == 0) return true;
+    return false;
+}
+
 /* Each of these returns NULL, or what the entry should have said and does not. */
+static const char *read_extras(const cJSON *synth, unsigned *extras) {
+    static const struct {
+        const char *key;
+        dp_synth_extra flag;
+    } keys[] = {{"lm_head", DP_SYNTH_LM_HEAD}, {"codebook_suffix", DP_SYNTH_CODEBOOK_SUFFIX}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(synth, keys[i].key);
+        if (value != NULL && !cJSON_IsBool(value)) return "synth.lm_head and synth.codebook_suffix, true or false";
+        if (cJSON_IsTrue(value)) *extras |= keys[i].flag;
+    }
+    return NULL;
+}
+
 static const char *read_recipe(const cJSON *synth, dp_case *item) {
     const char *dtype = string_of(synth, "dtype"), *profile = string_of(synth, "profile");
     const cJSON *seed = cJSON_GetObjectItemCaseSensitive(synth, "seed");
@@ -35,7 +56,7 @@ static const char *read_recipe(const cJSON *synth, dp_case *item) {
     if (profile == NULL || !dp_synth_parse_profile(profile, &item->synth.profile))
         return "synth.profile, one of unit and hot";
     item->synth.seed = (uint64_t)seed->valuedouble;
-    return NULL;
+    return read_extras(synth, &item->synth.extras);
 }
 
 static const char *read_case(const cJSON *object, dp_case *item) {
@@ -49,6 +70,28 @@ static const char *read_case(const cJSON *object, dp_case *item) {
     if (item->oracle == NULL) return "oracle, the path of a file";
     if (!cJSON_IsBool(stored)) return "stored, true or false";
     return read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
+}
+
+static df_status check_recipe_keys(const cJSON *entry, const char *path, df_error *err) {
+    const cJSON *key = NULL;
+    cJSON_ArrayForEach(key, cJSON_GetObjectItemCaseSensitive(entry, "synth")) {
+        if (known_recipe_key(key->string)) continue;
+        return df_fail(err, DF_ERR_REFUSED, "cases.recipe",
+                       "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head "
+                       "and codebook_suffix only. Correct its spelling or remove it.",
+                       string_of(entry, "name"), path, key->string);
+    }
+    return DF_OK;
+}
+
+/* Absent: as stored. */
+static df_status read_precision(const cJSON *entry, const char *path, df_precision *out, df_error *err) {
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(entry, "precision");
+    if (value == NULL || (cJSON_IsString(value) && df_precision_parse(value->valuestring, out))) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "cases.precision",
+                   "Case %s of %s asks for the precision %.60s; expected one of stored, f32, bf16, q8_0, q4_0, mixed and "
+                   "fc. Another mode is never put in its place; correct the key.",
+                   string_of(entry, "name"), path, cJSON_IsString(value) ? value->valuestring : "that is not a string");
 }
 
 static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *out, df_error *err) {
@@ -71,6 +114,9 @@ static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *
                     "Cases %d and %d of %s have the same name, %s: expected one case to a name, since a name "
                     "selects it. Rename one.",
                     i + 1, out->count + 1, path, item->name);
+        df_status status = check_recipe_keys(entry, path, err);
+        if (status == DF_OK) status = read_precision(entry, path, &item->precision, err);
+        if (status != DF_OK) return status;
         out->count++;
     }
     return DF_OK;
@@ -111,8 +157,9 @@ static df_status recipe_of(const dp_case *item, char **recipe, df_error *err) {
     const df_status status = dp_text_file_read(item->synth_config, LARGEST_CONFIG, &config, err);
     if (status != DF_OK) return status;
     const int length =
-        asprintf(recipe, "seed %llu, dtype %d, profile %d, config:\n%s", (unsigned long long)item->synth.seed,
-                 (int)item->synth.dtype, (int)item->synth.profile, config);
+        asprintf(recipe, "seed %llu, dtype %d, profile %d, extras %u, config:\n%s",
+                 (unsigned long long)item->synth.seed, (int)item->synth.dtype, (int)item->synth.profile,
+                 item->synth.extras, config);
     if (length < 0) *recipe = NULL;
     free(config);
     return length >= 0 ? DF_OK : df_fail_memory(err, "a checkpoint's recipe", 0);

@@ -88,7 +88,7 @@ static df_status measure_load(bench *b, df_error *err) {
         df_draft_destroy(b->draft);
         b->draft = NULL;
         const double start = dp_seconds();
-        status = df_draft_load(b->engine, b->item->checkpoint, &b->draft, err);
+        status = df_draft_load_as(b->engine, b->item->checkpoint, b->item->precision, &b->draft, err);
         times[i] = dp_seconds() - start;
     }
     if (status == DF_OK) b->load = median(times, b->repeat);
@@ -156,6 +156,7 @@ static df_status measure_check(bench *b, double *peak_bytes, df_error *err) {
     dp_result result;
     const dp_check_options options = {.checkpoint = b->item->checkpoint,
                                       .oracle = b->item->oracle,
+                                      .precision = b->item->precision,
                                       .threads = (int)b->run.threads,
                                       .isa = b->run.isa};
     dp_check(&options, &result);

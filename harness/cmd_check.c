@@ -16,7 +16,10 @@ static const char help[] =
     "reference, and forward_round with forward_block bit for bit.\n"
     "\n"
     "  --checkpoint DIR  the checkpoint under test; its config is the authority\n"
-    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n" DP_RUN_OPTIONS_HELP "\n"
+    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n"
+    "  --lm-head FILE    safetensors file with the target's lm_head.weight (default: the checkpoint's own)\n"
+    "  --precision MODE  hold the matrices as f32, bf16, q8_0, q4_0, mixed or fc (default: as stored); must be the\n"
+    "                    mode that the oracle was computed with\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
 static int print_result(const dp_result *result, const dp_run_options *options, const char *command) {
@@ -37,21 +40,27 @@ static int print_result(const dp_result *result, const dp_run_options *options, 
     return code;
 }
 
+/* Where the value of one of check's own options goes; NULL for any other word. */
+static const char **own_option(const char *word, dp_check_options *options, const char **precision) {
+    if (strcmp(word, "--checkpoint") == 0) return &options->checkpoint;
+    if (strcmp(word, "--oracle") == 0) return &options->oracle;
+    if (strcmp(word, "--lm-head") == 0) return &options->head;
+    return strcmp(word, "--precision") == 0 ? precision : NULL;
+}
+
 int cmd_check(int argc, char **argv) {
     dp_run_options run = {.filter = NULL};
     dp_check_options options = {.checkpoint = NULL};
+    const char *precision = "stored";
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
         const int taken = dp_take_run_option("check", argc, argv, &i, &run, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
-        const bool checkpoint = strcmp(argv[i], "--checkpoint") == 0, oracle = strcmp(argv[i], "--oracle") == 0;
-        if (!checkpoint && !oracle) return dp_usage_error("check", "unknown word '%s'", argv[i]);
+        const char **value = own_option(argv[i], &options, &precision);
+        if (value == NULL) return dp_usage_error("check", "unknown word '%s'", argv[i]);
         if (i + 1 >= argc) return dp_usage_error("check", "%s needs a value", argv[i]);
-        if (checkpoint)
-            options.checkpoint = argv[++i];
-        else
-            options.oracle = argv[++i];
+        *value = argv[++i];
     }
     if (run.help) {
         fputs(help, stdout);
@@ -59,6 +68,8 @@ int cmd_check(int argc, char **argv) {
     }
     if (options.checkpoint == NULL || options.oracle == NULL)
         return dp_usage_error("check", "--checkpoint and --oracle are both needed");
+    if (!df_precision_parse(precision, &options.precision))
+        return dp_usage_error("check", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'", precision);
     options.filter = run.filter;
     options.threads = (int)run.threads;
     options.isa = run.isa;

@@ -29,6 +29,8 @@ static const char HELP[] =
     "  --out DIR         made when missing; files of the same names are replaced\n"
     "  --dtype TYPE      bf16 (default), f16 or f32\n"
     "  --profile NAME    unit (default): activations of ordinary size; hot: late residual streams of 1e3 to 1e4\n"
+    "  --lm-head         adds lm_head.weight [V, H], an output head of the target; needs vocab_size\n"
+    "  --codebook-suffix names dflash2's codebooks with \".weight\" at the end\n"
     "  --threads N       default: all cores; the bytes do not depend on it\n"
     "  --help            this text\n"
     "\n"
@@ -36,6 +38,7 @@ static const char HELP[] =
 
 typedef struct arguments {
     const char *config, *seed, *out, *dtype, *profile, *threads;
+    unsigned extras;
     bool help;
 } arguments;
 
@@ -46,13 +49,26 @@ static bool read_arguments(int argc, char **argv, arguments *a) {
         const char **value;
     } options[] = {{"--config", &a->config}, {"--seed", &a->seed},       {"--out", &a->out},
                    {"--dtype", &a->dtype},   {"--profile", &a->profile}, {"--threads", &a->threads}};
+    const struct {
+        const char *name;
+        dp_synth_extra flag;
+    } extras[] = {{"--lm-head", DP_SYNTH_LM_HEAD}, {"--codebook-suffix", DP_SYNTH_CODEBOOK_SUFFIX}};
     const size_t count = sizeof options / sizeof options[0];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             a->help = true;
             return true;
         }
-        size_t o = 0;
+        size_t e = 0, o = 0;
+        while (e < 2 && strcmp(argv[i], extras[e].name) != 0) e++;
+        if (e < 2) {
+            if ((a->extras & extras[e].flag) != 0) {
+                dp_usage_error(COMMAND, "%s is given twice", argv[i]);
+                return false;
+            }
+            a->extras |= extras[e].flag;
+            continue;
+        }
         while (o < count && strcmp(argv[i], options[o].name) != 0) o++;
         if (o == count) {
             dp_usage_error(COMMAND, "unknown argument \"%s\"", argv[i]);
@@ -106,6 +122,7 @@ int cmd_synth(int argc, char **argv) {
                               a.threads);
     }
     options.threads = (int)threads;
+    options.extras = a.extras;
 
     df_error err;
     dp_synth_result result;

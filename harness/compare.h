@@ -11,6 +11,7 @@
 
 typedef struct dp_difference {
     int64_t count;        /* elements compared */
+    int64_t mismatches;   /* integers that differ; integer stages only */
     int64_t nonfinite;    /* NaN or infinity in what was measured */
     int64_t sign_flips;   /* both nonzero, signs differ */
     double max_abs;       /* max |got - want| */

@@ -82,6 +82,7 @@ static void print_inputs(const dp_oracle *oracle) {
     printf("inputs\n");
     for (int i = 0; i < DP_INPUT_COUNT; i++) {
         const dp_dataset_info *info = dp_oracle_input_info(oracle, dp_input_name(i));
+        if (info == NULL) continue;
         printf("  %-40s %-18s %s\n", dp_input_name(i), dp_inspect_shape(info->rank, info->dim, shape),
                dp_logical_name(info->dtype));
     }
@@ -146,6 +147,7 @@ static cJSON *inputs_json(const dp_oracle *oracle) {
     cJSON *inputs = cJSON_CreateObject();
     for (int i = 0; inputs != NULL && i < DP_INPUT_COUNT; i++) {
         const dp_dataset_info *info = dp_oracle_input_info(oracle, dp_input_name(i));
+        if (info == NULL) continue;
         cJSON *item = cJSON_AddObjectToObject(inputs, dp_input_name(i));
         cJSON_AddItemToObject(item, "shape", dp_inspect_shape_json(info->rank, info->dim));
         cJSON_AddStringToObject(item, "dtype", dp_logical_name(info->dtype));

@@ -14,7 +14,8 @@ typedef struct dp_recorded {
     int layer;
     int rank;
     int64_t dim[4];
-    float *value; /* owned */
+    float *value;     /* owned; NULL for an integer stage */
+    int32_t *integer; /* owned; NULL otherwise */
 } dp_recorded;
 
 typedef struct dp_recording {
@@ -25,9 +26,9 @@ typedef struct dp_recording {
 
 void dp_recording_observe(void *recording, const df_stage_view *view);
 
-/* Appends a stage that no observer shows (the cache's content). */
-void dp_recording_add(dp_recording *recording, df_stage stage, int layer, int rank, const int64_t *dim,
-                      const float *value);
+/* Appends a copy of a stage; for those that no observer shows (the cache's content, the verify window) call it with a
+ * view of one's own. */
+void dp_recording_add(dp_recording *recording, const df_stage_view *view);
 
 df_status dp_recording_status(const dp_recording *recording, df_error *err);
 const dp_recorded *dp_recording_find(const dp_recording *recording, df_stage stage, int layer);

@@ -25,6 +25,8 @@ static cJSON *stage_json(const dp_stage_result *stage) {
     cJSON_AddBoolToObject(object, "pass", stage->pass);
     cJSON_AddBoolToObject(object, "warn", stage->pass && stage->headroom < DP_WARN_HEADROOM);
     cJSON_AddNumberToObject(object, "compared", (double)d->count);
+    cJSON_AddBoolToObject(object, "exact", stage->exact);
+    if (stage->exact) cJSON_AddNumberToObject(object, "mismatches", (double)d->mismatches);
     add_number(object, "rel_l2", d->l2_rel);
     add_number(object, "max_rel_rms", d->max_rel);
     add_number(object, "max_abs", d->max_abs);
@@ -80,6 +82,7 @@ cJSON *dp_report_json(const dp_result *result, const char *command) {
     cJSON_AddStringToObject(object, "command", command);
     cJSON_AddStringToObject(object, "checkpoint", result->options->checkpoint);
     cJSON_AddStringToObject(object, "oracle", result->options->oracle);
+    cJSON_AddStringToObject(object, "precision", df_precision_name(result->options->precision));
     if (result->options->filter != NULL) cJSON_AddStringToObject(object, "filter", result->options->filter);
     cJSON_AddStringToObject(object, "family", df_family_name(result->family));
     cJSON_AddStringToObject(object, "backend", "cpu");

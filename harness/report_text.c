@@ -33,6 +33,11 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
         return;
     }
     coordinates(stage, d->worst, where);
+    if (stage->exact) {
+        fprintf(to, "      first at %s: got %.0f, reference %.0f; %lld of %lld differ\n", where, d->worst_got, d->worst_want,
+                (long long)d->mismatches, (long long)d->count);
+        return;
+    }
     fprintf(to,
             "      worst at %s: got %.9g (0x%08x), reference %.17g; %lld not finite, %lld signs flipped, ULP p50 %.3g "
             "p99 %.3g max %.3g\n",
@@ -44,6 +49,12 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
 
 static void print_stage(FILE *to, const dp_stage_result *stage) {
     const dp_difference *d = &stage->difference;
+    if (stage->exact) {
+        fprintf(to, "%-4s  %-26s %lld integers, %lld differ\n", stage->pass ? "ok" : "FAIL", stage->name,
+                (long long)d->count, (long long)d->mismatches);
+        if (!stage->pass) print_failure(to, stage);
+        return;
+    }
     fprintf(to, "%-4s  %-26s %9.2e %9.2e   %9.2e %9.2e   ", stage->pass ? "ok" : "FAIL", stage->name, d->l2_rel,
             stage->bar.l2_rel, d->max_rel, stage->bar.max_rel);
     if (isfinite(stage->headroom))

@@ -25,6 +25,8 @@ int dp_verdict_exit_code(dp_verdict verdict);
 typedef struct dp_check_options {
     const char *checkpoint; /* directory */
     const char *oracle;     /* file */
+    const char *head;       /* safetensors file with lm_head.weight; NULL: the checkpoint's own */
+    df_precision precision; /* how the matrices are held; must be the oracle's */
     const char *filter;     /* pattern over stage and arm names; NULL: all */
     int threads;            /* 0 = all cores */
     df_isa isa;
@@ -37,6 +39,7 @@ typedef struct dp_stage_result {
     dp_difference difference;
     dp_bar bar;
     double headroom;
+    bool exact; /* integers: any difference fails, and there is no bar */
     bool pass;
 } dp_stage_result;
 

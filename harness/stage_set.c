@@ -21,36 +21,72 @@ typedef enum extent {
     HEAD,
     MLP,
     HALF_ROTARY,
-    LAYERS
+    LAYERS,
+    HALVES, /* of a convolution: prepare and finish */
+    CONV_TAPS,
+    CONV_GROUPS,
+    DRAFTED, /* harvested rows */
+    VOCAB,
+    CANDIDATES,
+    SELECTOR_RANK,
+    ONE
 } extent;
+
+/* When a model has a stage. */
+typedef enum condition { ALWAYS = 0, CONVOLVED, WITH_HEAD, SELECTED, MARKOV, CONFIDENT } condition;
 
 typedef struct stage_shape {
     df_stage stage;
+    condition when;
     extent dim[4];
 } stage_shape;
 
 static const stage_shape before_layers[] = {
-    {DF_STAGE_CTX_FC, {CONTEXT, HIDDEN}},   {DF_STAGE_CTX_FEATURES, {CONTEXT, HIDDEN}},
-    {DF_STAGE_ROPE_INV_FREQ, {HALF_ROTARY}}, {DF_STAGE_ROPE_COS, {ROWS, HALF_ROTARY}},
-    {DF_STAGE_ROPE_SIN, {ROWS, HALF_ROTARY}},
+    {DF_STAGE_CTX_FC, ALWAYS, {CONTEXT, HIDDEN}},    {DF_STAGE_CTX_FEATURES, ALWAYS, {CONTEXT, HIDDEN}},
+    {DF_STAGE_ROPE_INV_FREQ, ALWAYS, {HALF_ROTARY}}, {DF_STAGE_ROPE_COS, ALWAYS, {ROWS, HALF_ROTARY}},
+    {DF_STAGE_ROPE_SIN, ALWAYS, {ROWS, HALF_ROTARY}},
 };
 
 static const stage_shape in_layer[] = {
-    {DF_STAGE_ATTN_NORM, {BLOCK, HIDDEN}},           {DF_STAGE_ATTN_Q_PROJ, {BLOCK, QUERY}},
-    {DF_STAGE_ATTN_K_PROJ, {ROWS, KEY}},             {DF_STAGE_ATTN_V, {ROWS, KEY}},
-    {DF_STAGE_ATTN_Q_NORM, {BLOCK, HEADS, HEAD}},    {DF_STAGE_ATTN_K_NORM, {ROWS, KV_HEADS, HEAD}},
-    {DF_STAGE_ATTN_Q_ROPE, {BLOCK, HEADS, HEAD}},    {DF_STAGE_ATTN_K_ROPE, {ROWS, KV_HEADS, HEAD}},
-    {DF_STAGE_ATTN_CONTEXT, {BLOCK, QUERY}},         {DF_STAGE_ATTN_O_PROJ, {BLOCK, HIDDEN}},
-    {DF_STAGE_ATTN_RESIDUAL, {BLOCK, HIDDEN}},       {DF_STAGE_MLP_NORM, {BLOCK, HIDDEN}},
-    {DF_STAGE_MLP_GATE, {BLOCK, MLP}},               {DF_STAGE_MLP_UP, {BLOCK, MLP}},
-    {DF_STAGE_MLP_ACT, {BLOCK, MLP}},                {DF_STAGE_MLP_DOWN, {BLOCK, HIDDEN}},
-    {DF_STAGE_LAYER_OUT, {BLOCK, HIDDEN}},
+    {DF_STAGE_ATTN_NORM, ALWAYS, {BLOCK, HIDDEN}},
+    {DF_STAGE_ATTN_CONV_DYN, CONVOLVED, {BLOCK, HALVES, CONV_TAPS, CONV_GROUPS}},
+    {DF_STAGE_ATTN_CONV_IN, CONVOLVED, {BLOCK, HIDDEN}},
+    {DF_STAGE_ATTN_Q_PROJ, ALWAYS, {BLOCK, QUERY}},
+    {DF_STAGE_ATTN_K_PROJ, ALWAYS, {ROWS, KEY}},
+    {DF_STAGE_ATTN_V, ALWAYS, {ROWS, KEY}},
+    {DF_STAGE_ATTN_Q_NORM, ALWAYS, {BLOCK, HEADS, HEAD}},
+    {DF_STAGE_ATTN_K_NORM, ALWAYS, {ROWS, KV_HEADS, HEAD}},
+    {DF_STAGE_ATTN_Q_ROPE, ALWAYS, {BLOCK, HEADS, HEAD}},
+    {DF_STAGE_ATTN_K_ROPE, ALWAYS, {ROWS, KV_HEADS, HEAD}},
+    {DF_STAGE_ATTN_CONTEXT, ALWAYS, {BLOCK, QUERY}},
+    {DF_STAGE_ATTN_O_PROJ, ALWAYS, {BLOCK, HIDDEN}},
+    {DF_STAGE_ATTN_CONV_OUT, CONVOLVED, {BLOCK, HIDDEN}},
+    {DF_STAGE_ATTN_RESIDUAL, ALWAYS, {BLOCK, HIDDEN}},
+    {DF_STAGE_MLP_NORM, ALWAYS, {BLOCK, HIDDEN}},
+    {DF_STAGE_MLP_CONV_DYN, CONVOLVED, {BLOCK, HALVES, CONV_TAPS, CONV_GROUPS}},
+    {DF_STAGE_MLP_CONV_IN, CONVOLVED, {BLOCK, HIDDEN}},
+    {DF_STAGE_MLP_GATE, ALWAYS, {BLOCK, MLP}},
+    {DF_STAGE_MLP_UP, ALWAYS, {BLOCK, MLP}},
+    {DF_STAGE_MLP_ACT, ALWAYS, {BLOCK, MLP}},
+    {DF_STAGE_MLP_DOWN, ALWAYS, {BLOCK, HIDDEN}},
+    {DF_STAGE_MLP_CONV_OUT, CONVOLVED, {BLOCK, HIDDEN}},
+    {DF_STAGE_LAYER_OUT, ALWAYS, {BLOCK, HIDDEN}},
 };
 
 static const stage_shape after_layers[] = {
-    {DF_STAGE_FINAL, {BLOCK, HIDDEN}},
-    {DF_STAGE_KV_K, {LAYERS, CONTEXT, KV_HEADS, HEAD}},
-    {DF_STAGE_KV_V, {LAYERS, CONTEXT, KV_HEADS, HEAD}},
+    {DF_STAGE_FINAL, ALWAYS, {BLOCK, HIDDEN}},
+    {DF_STAGE_LOGITS, WITH_HEAD, {DRAFTED, VOCAB}},
+    {DF_STAGE_SELECT_TOPK_VALUES, SELECTED, {DRAFTED, CANDIDATES}},
+    {DF_STAGE_SELECT_TOPK_IDS, SELECTED, {DRAFTED, CANDIDATES}},
+    {DF_STAGE_SELECT_HIDDEN, SELECTED, {DRAFTED, SELECTOR_RANK}},
+    {DF_STAGE_SELECT_SCORES, SELECTED, {DRAFTED, CANDIDATES}},
+    {DF_STAGE_SELECT_PATH, SELECTED, {DRAFTED}},
+    {DF_STAGE_MARKOV_LOGITS, MARKOV, {DRAFTED, VOCAB}},
+    {DF_STAGE_MARKOV_TOKENS, MARKOV, {DRAFTED}},
+    {DF_STAGE_CONFIDENCE_RAW, CONFIDENT, {DRAFTED}},
+    {DF_STAGE_CONFIDENCE_WINDOW, CONFIDENT, {ONE}},
+    {DF_STAGE_KV_K, ALWAYS, {LAYERS, CONTEXT, KV_HEADS, HEAD}},
+    {DF_STAGE_KV_V, ALWAYS, {LAYERS, CONTEXT, KV_HEADS, HEAD}},
 };
 
 enum {
@@ -59,11 +95,29 @@ enum {
     AFTER = sizeof after_layers / sizeof *after_layers
 };
 
-static int64_t extent_of(const df_config *c, int context, extent what) {
+static bool has_stage(const df_config *c, const dp_stage_input *input, condition when) {
+    switch (when) {
+    case ALWAYS: return true;
+    case CONVOLVED: return c->family == DF_FAMILY_DFLASH2;
+    case WITH_HEAD: return input->vocab > 0;
+    case SELECTED: return input->vocab > 0 && c->family == DF_FAMILY_DFLASH2;
+    case MARKOV: return input->vocab > 0 && c->markov != DF_MARKOV_NONE;
+    case CONFIDENT: return input->vocab > 0 && c->confidence;
+    }
+    return false;
+}
+
+static int drafted_rows(const df_config *c) {
+    int first = 0, count = 0;
+    df_harvest_rows(c, &first, &count);
+    return count;
+}
+
+static int64_t extent_of(const df_config *c, const dp_stage_input *input, extent what) {
     switch (what) {
-    case CONTEXT: return context;
+    case CONTEXT: return input->context;
     case BLOCK: return c->block;
-    case ROWS: return (int64_t)context + c->block;
+    case ROWS: return (int64_t)input->context + c->block;
     case HIDDEN: return c->hidden;
     case QUERY: return (int64_t)c->n_heads * c->head_dim;
     case KEY: return (int64_t)c->n_kv_heads * c->head_dim;
@@ -73,29 +127,45 @@ static int64_t extent_of(const df_config *c, int context, extent what) {
     case MLP: return c->intermediate;
     case HALF_ROTARY: return c->rope.rotary_dim / 2;
     case LAYERS: return c->n_layers;
+    case HALVES: return 2;
+    case CONV_TAPS: return c->conv_kernel;
+    case CONV_GROUPS: return c->hidden / c->conv_group;
+    case DRAFTED: return drafted_rows(c);
+    case VOCAB: return input->vocab;
+    case CANDIDATES: return c->selector_top_k;
+    case SELECTOR_RANK: return c->selector_rank;
+    case ONE: return 1;
     case NONE: break;
     }
     return 0;
 }
 
-static void append(dp_stage_set *set, const df_config *config, int context, const stage_shape *shape, int layer) {
-    dp_stage_spec *spec = &set->spec[set->count++];
-    *spec = (dp_stage_spec){.stage = shape->stage, .layer = layer};
-    df_stage_name(shape->stage, layer, spec->name);
-    for (int i = 0; i < 4 && shape->dim[i] != NONE; i++) {
-        spec->dim[i] = extent_of(config, context, shape->dim[i]);
-        spec->rank++;
+static bool is_exact(df_stage stage) {
+    return stage == DF_STAGE_SELECT_TOPK_IDS || stage == DF_STAGE_SELECT_PATH || stage == DF_STAGE_MARKOV_TOKENS ||
+           stage == DF_STAGE_CONFIDENCE_WINDOW;
+}
+
+static void append(dp_stage_set *set, const df_config *config, const dp_stage_input *input, const stage_shape *shapes,
+                   int count, int layer) {
+    for (int s = 0; s < count; s++) {
+        if (!has_stage(config, input, shapes[s].when)) continue;
+        dp_stage_spec *spec = &set->spec[set->count++];
+        *spec = (dp_stage_spec){.stage = shapes[s].stage, .layer = layer, .exact = is_exact(shapes[s].stage)};
+        df_stage_name(spec->stage, layer, spec->name);
+        for (int i = 0; i < 4 && shapes[s].dim[i] != NONE; i++) {
+            spec->dim[i] = extent_of(config, input, shapes[s].dim[i]);
+            spec->rank++;
+        }
     }
 }
 
-df_status dp_stage_set_create(const df_config *config, int context, dp_stage_set *out, df_error *err) {
+df_status dp_stage_set_create(const df_config *config, const dp_stage_input *input, dp_stage_set *out, df_error *err) {
     const size_t capacity = (size_t)BEFORE + (size_t)INSIDE * (size_t)config->n_layers + (size_t)AFTER;
     *out = (dp_stage_set){.spec = calloc(capacity, sizeof *out->spec)};
     if (out->spec == NULL) return df_fail_memory(err, "the list of stages", capacity * sizeof *out->spec);
-    for (int i = 0; i < BEFORE; i++) append(out, config, context, &before_layers[i], -1);
-    for (int layer = 0; layer < config->n_layers; layer++)
-        for (int i = 0; i < INSIDE; i++) append(out, config, context, &in_layer[i], layer);
-    for (int i = 0; i < AFTER; i++) append(out, config, context, &after_layers[i], -1);
+    append(out, config, input, before_layers, BEFORE, -1);
+    for (int layer = 0; layer < config->n_layers; layer++) append(out, config, input, in_layer, INSIDE, layer);
+    append(out, config, input, after_layers, AFTER, -1);
     return DF_OK;
 }
 

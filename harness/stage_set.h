@@ -15,15 +15,22 @@ typedef struct dp_stage_spec {
     int layer; /* -1 outside the layers */
     int rank;
     int64_t dim[4];
+    bool exact; /* ids and counts: compared as integers, where any difference is a failure */
 } dp_stage_spec;
+
+/* What an input asks of a run beside the config. */
+typedef struct dp_stage_input {
+    int context; /* context rows */
+    int vocab;   /* rows of the output head; 0 = no head, so nothing after `final` is computed */
+} dp_stage_input;
 
 typedef struct dp_stage_set {
     dp_stage_spec *spec; /* owned, in forward order */
     int count;
 } dp_stage_set;
 
-/* The stages of one block over `context` rows. */
-df_status dp_stage_set_create(const df_config *config, int context, dp_stage_set *out, df_error *err);
+/* The stages of one block over that input. */
+df_status dp_stage_set_create(const df_config *config, const dp_stage_input *input, dp_stage_set *out, df_error *err);
 void dp_stage_set_release(dp_stage_set *set);
 
 /* NULL when the set has no such stage. */

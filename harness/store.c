@@ -41,8 +41,11 @@ static const char *const run_name[DP_RUN_COUNT] = {"float64", "float32", "bfloat
 static const struct {
     const char *name;
     int rank;
-    bool integer;
-} input_form[DP_INPUT_COUNT] = {{"target_hidden", 2, false}, {"noise_embedding", 2, false}, {"positions", 1, true}};
+    bool integer, optional;
+} input_form[DP_INPUT_COUNT] = {{"target_hidden", 2, false, false},
+                                {"noise_embedding", 2, false, false},
+                                {"positions", 1, true, false},
+                                {"anchor", 1, true, true}};
 enum { TARGET_HIDDEN = 0, NOISE_EMBEDDING, POSITIONS };
 
 const char *dp_run_name(dp_run run) { return run_name[run]; }
@@ -213,7 +216,9 @@ static df_status load_inputs(dp_oracle *oracle, df_error *err) {
         dp_dataset_info *info = &oracle->input[i];
         char path[64];
         snprintf(path, sizeof path, "/inputs/%s", input_form[i].name);
-        if (H5Lexists(oracle->file, path, H5P_DEFAULT) <= 0)
+        const bool absent = H5Lexists(oracle->file, path, H5P_DEFAULT) <= 0;
+        if (absent && input_form[i].optional) continue;
+        if (absent)
             return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
                            "%s: the input %s is missing. Write the file again as oracles/FORMAT.md says.", oracle->path,
                            path);
@@ -413,7 +418,7 @@ bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name) 
 
 const dp_dataset_info *dp_oracle_input_info(const dp_oracle *oracle, const char *name) {
     for (int i = 0; i < DP_INPUT_COUNT; i++)
-        if (strcmp(input_form[i].name, name) == 0) return &oracle->input[i];
+        if (strcmp(input_form[i].name, name) == 0) return oracle->input[i].rank > 0 ? &oracle->input[i] : NULL;
     return NULL;
 }
 
@@ -434,7 +439,8 @@ df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *o
     const dp_dataset_info *info = dp_oracle_input_info(oracle, name);
     if (info == NULL)
         return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
-                       "%s: there is no input \"%s\"; expected target_hidden, noise_embedding or positions.",
+                       "%s: there is no input \"%s\"; expected target_hidden, noise_embedding, positions or (with an output head) "
+                       "anchor.",
                        oracle->path, name);
     return fetch(oracle, "/inputs", name, info, out, err);
 }

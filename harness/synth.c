@@ -322,7 +322,8 @@ df_status dp_synth_write(const char *config_path, const char *dir, const dp_synt
     if ((status = read_config(config_path, &config_text, err)) != DF_OK) goto cleanup;
     if ((status = df_config_parse(config_text.data, config_text.length, config_path, config, err)) != DF_OK)
         goto cleanup;
-    if ((status = dp_synth_plan_make(config, options->seed, options->profile, &plan, err)) != DF_OK) goto cleanup;
+    if ((status = dp_synth_plan_make(config, options->seed, options->profile, options->extras, &plan, err)) != DF_OK)
+        goto cleanup;
     if ((status = make_header(&plan, options, &header, err)) != DF_OK) goto cleanup;
 
     const size_t existing = existing_length(dir);

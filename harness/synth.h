@@ -17,7 +17,8 @@ typedef struct dp_synth_options {
     uint64_t seed;
     df_dtype dtype; /* of every tensor */
     dp_synth_profile profile;
-    int threads; /* 1..DP_SYNTH_MAX_THREADS */
+    unsigned extras; /* a sum of dp_synth_extra */
+    int threads;     /* 1..DP_SYNTH_MAX_THREADS */
 } dp_synth_options;
 
 typedef struct dp_synth_result {
@@ -28,8 +29,9 @@ typedef struct dp_synth_result {
 
 /* Creates `dir` (and its parents) when it is missing. config.json is a byte copy of `config_path`. model.safetensors
  * takes its name last, so a folder that holds it is complete; both files appear whole or not at all. A failure leaves
- * what the folder held before, and no folder that was not there. Codes: "synth.config", "synth.folder", "synth.path",
- * "synth.shape", "synth.space", "synth.thread", and those of df_config_parse and atomic_file.h. `result` may be NULL.
+ * what the folder held before, and no folder that was not there. Codes: "synth.config", "synth.extra", "synth.folder",
+ * "synth.path", "synth.shape", "synth.space", "synth.thread", and those of df_config_parse and atomic_file.h. `result`
+ * may be NULL.
  */
 df_status dp_synth_write(const char *config_path, const char *dir, const dp_synth_options *options,
                          dp_synth_result *result, df_error *err);

@@ -22,12 +22,15 @@ enum {
     STEPS = 4096,           /* units of a range: 2^-12 */
     OUTLIER_ROW_ODDS = 128, /* one row in so many is an outlier */
     RESIDUAL_ODDS = 256,    /* one residual channel in so many, and at least MIN_RESIDUAL */
-    MIN_RESIDUAL = 2
+    MIN_RESIDUAL = 2,
+    TWIN_ODDS = 4 /* one odd row of the head in so many */
 };
 
 static const uint64_t STRIDE = 0x9e3779b97f4a7c15u;   /* 2^64 / golden ratio: consecutive indices spread evenly */
 static const uint64_t ROW_LANE = 0x5851f42d4c957f2du; /* separates a row's draw from its values' draws */
 static const float OUTLIER_ROW = 4.0f;
+static const float TWIN = 1.0f + 0x1p-9f; /* about what bfloat16 still tells apart */
+static const float PADDING_ROW = 0x1p-6f;
 
 /* A bijective mixer of 64 bits: two rounds of xor-shift and odd multiplication. */
 static inline uint64_t mix(uint64_t x) {
@@ -69,10 +72,18 @@ static inline void store(float value, df_dtype dtype, void *out, int64_t at) {
     }
 }
 
+/* A row of the head that repeats the row before it, a little larger: logits that float32 tells apart and bfloat16 often
+ * does not. */
+static bool is_twin(const dp_synth_tensor *tensor, int64_t row) {
+    if (tensor->kind != DP_SYNTH_HEAD || row % 2 == 0 || row >= tensor->tokens) return false;
+    return draw(tensor->key ^ ROW_LANE, (uint64_t)row) % TWIN_ODDS == 0;
+}
+
 static float row_factor(const dp_synth_plan *plan, const dp_synth_tensor *tensor, int64_t row) {
     if (tensor->kind == DP_SYNTH_EVEN) return 1.0f;
     const uint64_t bits = draw(tensor->key ^ ROW_LANE, (uint64_t)row);
     const float spread = (float)between(bits, 32, 129) * 0x1p-6f; /* 0.5 to 2 */
+    if (tensor->kind == DP_SYNTH_HEAD) return row < tensor->tokens ? spread : PADDING_ROW;
     if (tensor->kind == DP_SYNTH_RESIDUAL_MATRIX) {
         if (!plan->outlier[row]) return spread;
         return spread * (plan->profile == DP_SYNTH_HOT ? 64.0f : 4.0f);
@@ -103,7 +114,11 @@ static float range_value(const dp_synth_plan *plan, const dp_synth_tensor *tenso
 static void fill_row(const dp_synth_plan *plan, const dp_synth_tensor *tensor, int64_t index, int64_t count,
                      df_dtype dtype, void *out, int64_t at) {
     if (tensor->kind <= DP_SYNTH_EVEN) {
-        const float scale = tensor->scale / BELL_DEVIATION * row_factor(plan, tensor, index / tensor->row);
+        const int64_t row = index / tensor->row;
+        const bool twin = is_twin(tensor, row);
+        const float factor = twin ? row_factor(plan, tensor, row - 1) * TWIN : row_factor(plan, tensor, row);
+        const float scale = tensor->scale / BELL_DEVIATION * factor;
+        if (twin) index -= tensor->row;
         /* One call a dtype, so that the compiler specialises the loop. */
         if (dtype == DF_BF16) {
             fill_normal(tensor->key, index, count, scale, DF_BF16, out, at);
@@ -178,9 +193,11 @@ static dp_synth_tensor *add(builder *b, dp_synth_kind kind, int rank, int64_t d0
 }
 
 /* y = x W^T: with rms(x) = 1, rms(y) is about gain. */
-static void add_matrix(builder *b, dp_synth_kind kind, int64_t out, int64_t in, float gain, const char *name) {
+static dp_synth_tensor *add_matrix(builder *b, dp_synth_kind kind, int64_t out, int64_t in, float gain,
+                                   const char *name) {
     dp_synth_tensor *tensor = add(b, kind, 2, out, in, 0, name);
     if (tensor != NULL) tensor->scale = gain / sqrtf((float)in);
+    return tensor;
 }
 
 static void add_even(builder *b, int64_t n, float deviation, const char *name) {
@@ -239,12 +256,14 @@ static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profil
 
 /* score = sum_j pred[j] h[j] succ[j]: codebooks of deviation 2 / r^(1/4), so that the sum is about 4 rms(h), and rms(h)
  * about 0.2. */
-static void add_selector(builder *b, const df_config *c) {
+static void add_selector(builder *b, const df_config *c, bool suffix) {
     const int64_t r = c->selector_rank, v = c->vocab;
     const float gain = 2.0f * sqrtf(sqrtf((float)r)); /* add_matrix divides by sqrt(r) */
     add_matrix(b, DP_SYNTH_MATRIX, r, c->hidden, 0.125f, "candidate_selector.hidden_projection.weight");
-    add_matrix(b, DP_SYNTH_MATRIX, v, r, gain, "candidate_selector.predecessor_codebook");
-    add_matrix(b, DP_SYNTH_MATRIX, v, r, gain, "candidate_selector.successor_codebook");
+    add_matrix(b, DP_SYNTH_MATRIX, v, r, gain,
+               suffix ? "candidate_selector.predecessor_codebook.weight" : "candidate_selector.predecessor_codebook");
+    add_matrix(b, DP_SYNTH_MATRIX, v, r, gain,
+               suffix ? "candidate_selector.successor_codebook.weight" : "candidate_selector.successor_codebook");
 }
 
 static void add_dspark_heads(builder *b, const df_config *c) {
@@ -267,6 +286,13 @@ static void add_dspark_heads(builder *b, const df_config *c) {
     }
 }
 
+/* Rows of rms 1.3 over a final norm of rms 1.2: logits deviate by about 2.3, whatever multiplies them later. */
+static void add_head(builder *b, const df_config *c) {
+    const float gain = 1.5f / (float)c->output_multiplier;
+    dp_synth_tensor *head = add_matrix(b, DP_SYNTH_HEAD, c->vocab, c->hidden, gain, "lm_head.weight");
+    if (head != NULL) head->tokens = c->selector_vocab != 0 ? c->selector_vocab : c->vocab;
+}
+
 static df_status choose_outliers(dp_synth_plan *plan, df_error *err) {
     const uint64_t key = key_of(plan->seed, "residual outliers"), h = (uint64_t)plan->hidden;
     plan->outlier = calloc((size_t)h, sizeof *plan->outlier);
@@ -276,17 +302,25 @@ static df_status choose_outliers(dp_synth_plan *plan, df_error *err) {
     return DF_OK;
 }
 
-df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, dp_synth_plan *out,
-                             df_error *err) {
+df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
+                             dp_synth_plan *out, df_error *err) {
+    const bool suffix = (extras & DP_SYNTH_CODEBOOK_SUFFIX) != 0;
     *out = (dp_synth_plan){.profile = profile, .seed = seed, .hidden = config->hidden};
     builder b = {.plan = out, .status = DF_OK, .err = err};
+    if (suffix && config->family != DF_FAMILY_DFLASH2) {
+        return df_fail(err, DF_ERR_REFUSED, "synth.extra",
+                       "A suffix is asked for the codebooks' names, but the config describes a %s drafter, and only "
+                       "dflash2 has codebooks. Leave --codebook-suffix (codebook_suffix in a case list) out.",
+                       df_family_name(config->family));
+    }
     const int64_t h = config->hidden;
     add_matrix(&b, DP_SYNTH_MATRIX, h, config->n_taps * h, 1.0f, "fc.weight");
     add_range(&b, DP_SYNTH_RANGE, h, 30, 200, "hidden_norm.weight");
     for (int layer = 0; layer < config->n_layers; layer++) add_layer(&b, config, layer, profile);
     add_range(&b, DP_SYNTH_RESIDUAL_RANGE, h, 40, 180, "norm.weight");
-    if (config->family == DF_FAMILY_DFLASH2) add_selector(&b, config);
+    if (config->family == DF_FAMILY_DFLASH2) add_selector(&b, config, suffix);
     if (config->family == DF_FAMILY_DSPARK) add_dspark_heads(&b, config);
+    if ((extras & DP_SYNTH_LM_HEAD) != 0) add_head(&b, config);
     if (b.status == DF_OK) b.status = choose_outliers(out, err);
     if (b.status != DF_OK) dp_synth_plan_release(out);
     return b.status;

@@ -13,11 +13,18 @@
 /* Unit: the residual stream stays between about 1 and 10. Hot: it grows to 1e3..1e4 in a few outlier channels. */
 typedef enum dp_synth_profile { DP_SYNTH_UNIT = 0, DP_SYNTH_HOT } dp_synth_profile;
 
+/* What a checkpoint may have beyond its family's tensors; flags. */
+typedef enum dp_synth_extra {
+    DP_SYNTH_LM_HEAD = 1,        /* lm_head.weight [V, H]: the target's output head, which no drafter consumes */
+    DP_SYNTH_CODEBOOK_SUFFIX = 2 /* dflash2: the codebooks' names end in ".weight" */
+} dp_synth_extra;
+
 enum { DP_SYNTH_NAME_MAX = 80 };
 
 typedef enum dp_synth_kind {
     DP_SYNTH_MATRIX,          /* normal, rows of uneven size and a few outlier rows */
     DP_SYNTH_RESIDUAL_MATRIX, /* the same, writing the residual stream: the same outlier rows in every layer */
+    DP_SYNTH_HEAD,            /* the same without outlier rows: near twins among the rows, small rows beyond `tokens` */
     DP_SYNTH_EVEN,            /* normal, one size: biases, embeddings of a single row */
     DP_SYNTH_RANGE,           /* uniform in [low, high) */
     DP_SYNTH_RESIDUAL_RANGE,  /* the same, reading the residual stream: small where its outliers are */
@@ -34,6 +41,7 @@ typedef struct dp_synth_tensor {
     int64_t first;     /* index of its first value in the file's data */
     uint64_t key;      /* of the generator */
     float scale;       /* normal kinds: standard deviation before the row's factor */
+    int64_t tokens;    /* head: rows that stand for a token; the rest pads the vocabulary */
     int32_t low, high; /* range kinds, in units of 2^-12 */
 } dp_synth_tensor;
 
@@ -47,9 +55,11 @@ typedef struct dp_synth_plan {
     bool *outlier; /* owned, [H]: outlier channels of the residual stream */
 } dp_synth_plan;
 
-/* On failure *out is empty. Code "synth.shape" when the config leaves a dimension open (no vocab_size). */
-df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, dp_synth_plan *out,
-                             df_error *err);
+/* `extras` is a sum of dp_synth_extra. Values follow the tensor's name, so the head changes no other tensor. On failure
+ * *out is empty. Codes: "synth.shape" when the config leaves a dimension open (no vocab_size), "synth.extra" for a
+ * suffix without codebooks. */
+df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
+                             dp_synth_plan *out, df_error *err);
 void dp_synth_plan_release(dp_synth_plan *plan);
 
 /* Values [first, first + count) of the file's data, converted to `dtype`, into out. The same bits however the data is

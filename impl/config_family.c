@@ -9,6 +9,7 @@
 #include "error.h"
 
 #include <string.h>
+#include <strings.h>
 
 static df_status read_architecture(const df_config_doc *doc, df_config *out) {
     df_found found;
@@ -67,7 +68,8 @@ static df_status refuse_foreign_signals(const df_config_doc *doc, df_family fami
         df_family owner;
     } signals[] = {
         {"markov_rank", DF_FAMILY_DSPARK},         {"enable_confidence_head", DF_FAMILY_DSPARK},
-        {"use_confidence_head", DF_FAMILY_DSPARK}, {"conv_kernel_size", DF_FAMILY_DFLASH2},
+        {"use_confidence_head", DF_FAMILY_DSPARK}, {"confidence_head_alpha", DF_FAMILY_DSPARK},
+        {"confidence_head_with_markov", DF_FAMILY_DSPARK}, {"conv_kernel_size", DF_FAMILY_DFLASH2},
         {"selector_rank", DF_FAMILY_DFLASH2},
     };
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
@@ -161,7 +163,7 @@ static df_status read_markov(const df_config_doc *doc, df_config *out) {
     df_markov_kind said = DF_MARKOV_VANILLA; /* what the training code takes when the key is absent */
     if (kind != NULL) {
         for (said = DF_MARKOV_NONE; said <= DF_MARKOV_RNN; said++)
-            if (strcmp(kind, df_markov_kind_name(said)) == 0) break;
+            if (strcasecmp(kind, df_markov_kind_name(said)) == 0) break; /* the training code lowers the case */
         if (said > DF_MARKOV_RNN)
             return df_fail(doc->err, DF_ERR_REFUSED, "config.markov.kind",
                            "%s: \"markov_head_type\" is \"%.60s\". Supported are none, vanilla, gated and rnn; another "

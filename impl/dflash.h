@@ -209,6 +209,26 @@ void df_engine_free(df_engine *engine, float *buffer);
 df_status df_engine_upload(df_engine *engine, float *to, const float *from_host, size_t n, df_error *err);
 df_status df_engine_download(df_engine *engine, float *to_host, const float *from, size_t n, df_error *err);
 
+/* ---- Precision modes ------------------------------------------------------------------------------------------------ */
+
+/*
+ * How the matrices are held. Products are taken from the blocks as they are held; activations and sums are float32.
+ * STORED keeps each matrix in the file's own width. Norms, biases, base kernels, codebooks and the confidence row are
+ * never quantised; Markov W1 is bf16 in every mode but F32 and STORED, and W2 is bf16 in BF16, q8_0 in the quantised ones.
+ */
+typedef enum df_precision {
+    DF_PRECISION_STORED = 0,
+    DF_PRECISION_F32,
+    DF_PRECISION_BF16,
+    DF_PRECISION_Q8_0,
+    DF_PRECISION_Q4_0,
+    DF_PRECISION_MIXED, /* bf16, `.mlp.` matrices q8_0 */
+    DF_PRECISION_FC     /* fc bf16, the rest q8_0 */
+} df_precision;
+
+const char *df_precision_name(df_precision precision); /* "stored", "f32", "bf16", "q8_0", "q4_0", "mixed", "fc" */
+bool df_precision_parse(const char *name, df_precision *out); /* false: no such mode */
+
 /* ---- Draft model ------------------------------------------------------------------------------------------------- */
 
 typedef struct df_draft df_draft;
@@ -216,6 +236,9 @@ typedef struct df_draft df_draft;
 /* Loads DIR/config.json and DIR/model.safetensors. The census is closed both ways: a tensor that is missing, extra,
  * of another dtype or another shape, or that holds a NaN or an infinity, is a refusal. The engine must outlive the draft. */
 df_status df_draft_load(df_engine *engine, const char *dir, df_draft **out, df_error *err);
+/* The same in a precision mode. A matrix whose rows are not whole blocks of 32 refuses the quantised modes. */
+df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision precision, df_draft **out, df_error *err);
+df_precision df_draft_precision(const df_draft *draft);
 void df_draft_destroy(df_draft *draft);
 
 const df_config *df_draft_config(const df_draft *draft);
@@ -250,18 +273,34 @@ df_status df_forward(df_draft *draft, const float *taps, const float *noise, con
 
 typedef struct df_kv df_kv;
 
-/* Room for `capacity` rows in every layer: committed rows plus one block in flight. */
+/*
+ * Room for `capacity` rows in every layer: committed rows plus one block in flight.
+ *
+ * When some layer has no window, every row stays and a cache that is full refuses more ("kv.full"). When every layer
+ * slides, rows come and go over any length of run: an ingest that would leave no room for a block first drops all rows
+ * but the last window + B (those queries at the end can see, and a block of rejected tokens), W being the largest window.
+ * No result changes by a bit. W + 2B rows are the smallest capacity that never refuses; with 2W + 3B a row is moved
+ * about once in its life. A smaller cache is allowed and works until it is full.
+ */
 df_status df_kv_create(df_draft *draft, int capacity, df_kv **out, df_error *err);
 void df_kv_destroy(df_kv *kv);
-int df_kv_len(const df_kv *kv);      /* committed rows */
+int df_kv_len(const df_kv *kv);      /* committed rows held; dropped ones do not count, so an ingest may lower it */
 int df_kv_capacity(const df_kv *kv);
-/* Forgets rows from `len` on. len must not exceed df_kv_len. */
+void df_kv_clear(df_kv *kv);         /* as it was created: no rows, floor 0, no pin */
+/* Forgets rows from `len` on; len counts rows held and must not exceed df_kv_len. Refused ("kv.truncate.compacted") when
+ * rows were dropped that a query behind the first `len` rows could see. Going back is always possible to B rows before
+ * the furthest end that the cache has reached, and further only to a pin. After a compaction the same row has another
+ * number: count from the end (df_kv_len - n), or cut by position. */
 df_status df_kv_truncate(df_kv *kv, int len, df_error *err);
+/* Forgets the rows at `position` and beyond; otherwise as df_kv_truncate. */
+df_status df_kv_truncate_at(df_kv *kv, int32_t position, df_error *err);
 /* Copies the committed rows of one layer to host memory, each [len, nkv * hd]; either may be NULL. */
 df_status df_kv_read(const df_kv *kv, int layer, float *keys, float *values, df_error *err);
 
-/* Appends t context rows: keys normed and rotated, values raw. features[t, H], pos[t] strictly increasing and beyond
- * every cached position. The bits do not depend on how the rows are split into calls. */
+/* Appends t context rows: keys normed and rotated, values raw. features[t, H], pos[t] strictly increasing, beyond every
+ * cached position and not before the floor. The bits do not depend on how the rows are split into calls; when every
+ * layer slides, t may exceed the capacity, and rows that would be dropped at once are not computed. A call that fails
+ * leaves the cache as it was. */
 df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err);
 
 /* One block over the cached context: out[B, H], noise[B, H], pos[B]. The block's own keys and values land at
@@ -269,5 +308,145 @@ df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
  * over the same context. */
 df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const int32_t *pos, float *out,
                            df_error *err);
+
+/* Position of the first row held; of an empty cache, the lowest position that its next row may have. */
+int32_t df_kv_floor(const df_kv *kv);
+
+/* For an empty cache whose context before position `floor` does not exist: the next row and block must be at or beyond
+ * it, and a query whose window reaches before it sees only what is there. */
+df_status df_kv_set_floor(df_kv *kv, int32_t floor, df_error *err);
+
+/* Until df_kv_unpin, cutting back to the present length stays possible and exact: compaction keeps the window + B rows
+ * before it and everything behind it, and an ingest for which that leaves no room is refused ("kv.full"). There is one
+ * pin; a cut below it moves it there. Remember the position of the next row to come back with df_kv_truncate_at. */
+df_status df_kv_pin(df_kv *kv, df_error *err);
+void df_kv_unpin(df_kv *kv);
+
+/* The last `rows` rows as one self-describing block of bytes, the same on every machine, that the caller frees with
+ * df_kv_blob_free. rows is 1..len, or 0 for an empty cache. A tail with everything that queries at the end can see (the
+ * last W - 1 positions when every layer slides, all rows otherwise) gives the same bits after import; a shorter one is a
+ * context that starts at its first row, as after df_kv_set_floor. */
+typedef struct df_kv_blob {
+    void *data;
+    size_t bytes;
+} df_kv_blob;
+df_status df_kv_export_tail(const df_kv *kv, int rows, df_kv_blob *out, df_error *err);
+/* Replaces the content of `kv`, and its floor, by that of the blob; a pin is lifted. Refused, and `kv` as it was, when the
+ * blob is truncated or damaged, does not fit, or differs in family, numeric class, precision mode, layers, key/value
+ * heads, head size, rotary size or table or factor, rms_norm_eps, a layer's window or causality, or the checkpoint's norm
+ * vectors ("kv.import.layers" and so on). The checkpoint's matrices are not compared. If the device fails half-way the
+ * cache is empty. */
+df_status df_kv_import_tail(df_kv *kv, const df_kv_blob *blob, df_error *err);
+void df_kv_blob_free(df_kv_blob *blob);
+
+/* ---- DFlash2 convolution --------------------------------------------------------------------------------------------- */
+
+typedef enum df_sublayer { DF_SUBLAYER_ATTENTION = 0, DF_SUBLAYER_MLP } df_sublayer;
+
+/* dyn[rows, 2, k, G] = kernel_projection(x); y[p, c] = sum over o <= min(k-1, p) of base[0][o][c] x[p-o][c], then
+ * dyn[p][0][o][c / group] x[p-o][c], o ascending. x, y [rows, H]; rows are one block: nothing is seen before row 0. */
+df_status df_conv_prepare(df_draft *draft, int layer, df_sublayer sublayer, const float *x, int rows, float *y,
+                          float *dyn, df_error *err);
+/* The same convolution of the sublayer's output with half 1 of the kernels that prepare returned. */
+df_status df_conv_finish(df_draft *draft, int layer, df_sublayer sublayer, const float *x, const float *dyn, int rows,
+                         float *y, df_error *err);
+
+/* ---- Vocabulary tables and logits ------------------------------------------------------------------------------------ */
+
+/* A matrix [vocabulary, H] of the target: its output head or its embedding. */
+typedef struct df_table df_table;
+
+/* Copies `values`, dtype "BF16", "F16" or "F32". */
+df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int hidden, const void *values,
+                          df_table **out, df_error *err);
+/* Reads the tensor `name` (e.g. "lm_head.weight") of a safetensors file, which it keeps mapped. */
+df_status df_table_load(df_engine *engine, const char *path, const char *name, df_table **out, df_error *err);
+/* Maps the rows of a reduced draft vocabulary to target ids: target = row + offset[row]. Refused when an id is negative,
+ * not below target_vocab, or given twice. */
+df_status df_table_set_offsets(df_table *table, const int32_t *offset, int target_vocab, df_error *err);
+void df_table_destroy(df_table *table);
+int df_table_vocab(const df_table *table);
+/* The matrix as it is held: its name (the tensor's, or "" for a copy), dtype, shape, raw bytes. */
+df_tensor_view df_table_view(const df_table *table);
+
+/* noise[B, H]: the embeddings of [anchor, MASK, ...], every row times input_embedding_scale. Ids outside the table are
+ * refused. */
+df_status df_embed_block(df_draft *draft, const df_table *embedding, int32_t anchor, float *noise, df_error *err);
+
+/* logits[n, vocab] = rows[n, H] W^T, times output_multiplier, then softcap: cap tanh(l / cap). */
+df_status df_logits(df_draft *draft, const df_table *head, const float *rows, int n, float *logits, df_error *err);
+
+/* ---- Proposals -------------------------------------------------------------------------------------------------------- */
+
+/* Rows of df_forward_*'s output that become tokens: first row and count (mask-fill: 1, B-1; shifted: 0, B). */
+void df_harvest_rows(const df_config *config, int *first, int *count);
+
+typedef struct df_proposal_options {
+    float temperature;    /* 0: greedy; otherwise sampled */
+    const float *uniform; /* [n] in [0, 1), host memory; needed when sampled: the draw of each slot, by inverse of the
+                             cumulative distribution in candidate order */
+} df_proposal_options;
+
+/* Host memory, owned by the caller; a NULL member is not wanted. k is df_proposal_width. */
+typedef struct df_proposal {
+    int32_t *token;     /* [n] */
+    float *share;       /* [n] the chosen token's softmax share over its slot (of scores / temperature when sampled) */
+    int32_t *candidate; /* [n, k] ids that the distribution is over, in its order */
+    float *probability; /* [n, k] the distribution the token was drawn from, for the rejection rule; greedy: all on it */
+} df_proposal;
+
+/* Candidates a slot: selector_top_k for dflash2, the vocabulary of the logits otherwise. */
+int df_proposal_width(const df_draft *draft, int vocab);
+
+/*
+ * Drafts n tokens from harvested rows[n, H] and their logits[n, vocab] (df_logits), left to right from `anchor`:
+ *   dflash   argmax (or a draw) per row; ties go to the lowest row of the table
+ *   dflash2  top-k per row (descending, ties to the lower row), score(b) = logit(b) + sum_j pred[prev][j] h[j] succ[b][j]
+ *            with h = hidden_projection(row); the best score (ties: first candidate) is the token and the next prev
+ *   dspark   logits + Markov bias of the previous token, then argmax (or a draw)
+ * `table` is the table the logits came from (its offsets map rows to ids) or NULL when ids are rows. A row with a NaN or
+ * +infinity, or without a finite value, a top-k that cannot be filled, an anchor or candidate outside the vocabulary is
+ * refused by name.
+ */
+df_status df_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n, int vocab,
+                     int32_t anchor, const df_proposal_options *options, const df_proposal *out, df_error *err);
+
+/* ---- DSpark confidence ------------------------------------------------------------------------------------------------- */
+
+/* raw[n] (host memory) = w [row ; e of prev] + b, before the sigmoid. prev[n]: the token before each slot (anchor first);
+ * needed only when the head was trained with the Markov embedding. */
+df_status df_confidence(df_draft *draft, const float *rows, const int32_t *prev, int n, float *raw, df_error *err);
+
+typedef enum df_window_policy { DF_WINDOW_SURVIVAL = 0, DF_WINDOW_SLOT, DF_WINDOW_LADDER } df_window_policy;
+
+typedef struct df_window_options {
+    df_window_policy policy;
+    float threshold; /* tau in (0, 1); survival and slot only: give 0 with ladder */
+    int cap;         /* largest window, anchor included, >= 2 (ladder, whose smallest is 3: >= 3) */
+    int accepted;    /* ladder only: tokens accepted last round; give -1 with the others */
+} df_window_options;
+
+/* Tokens to verify next, anchor included, within [2, cap]. survival: leading slots while the product of sigmoid(raw) stays
+ * >= tau; slot: while each does; ladder: clamp(accepted + 2, 3, cap), raw is not read. Contradictory options are refused,
+ * and so is a raw value that is not finite, wherever it stands. */
+df_status df_verify_window(const df_window_options *options, const float *raw, int n, int *window, df_error *err);
+
+/* ---- Verification (pure functions, host memory) ------------------------------------------------------------------------- */
+
+/* Drafted tokens accepted greedily: the length of the longest common prefix of draft[n] and target[n]. */
+int df_accepted_prefix(const int32_t *draft, const int32_t *target, int n);
+
+/* The rejection rule of sampled drafting: accepted iff u q < p. */
+bool df_accept_token(float u, float p, float q);
+
+/* The distribution to draw from after a rejection: max(p - q, 0) normalised, p itself when nothing is left. q is given on
+ * `k` candidate ids (candidate NULL: k = vocab and ids are indices). residual[vocab] may be p. Refused: a value that is no
+ * probability, a distribution that does not sum to 1, a candidate outside the vocabulary or given twice. */
+df_status df_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k, float *residual,
+                      df_error *err);
+
+/* First index whose cumulative sum exceeds u times the total, both in double (verify.c gives the order); never one of
+ * probability 0. -1 when there is none: u outside [0, 1), a value that is negative or not finite, no mass at all. */
+int df_draw(const float *probability, int n, float u);
 
 #endif

@@ -5,7 +5,7 @@
  * context's keys and values come from: recomputed from the features, or cached by ingest_ctx, which computes them with the
  * function that forward_block uses. A row's arithmetic never depends on its companions, so the results agree bit for bit.
  */
-#include "draft.h"
+#include "conv.h"
 
 #include "error.h"
 #include "rope.h"
@@ -39,6 +39,7 @@ typedef struct layer_keys {
 /* Scratch of the block's rows, reused by every layer. */
 typedef struct block_rows {
     float *n;                          /* [B, H] normed rows */
+    float *dyn, *conv;                 /* dflash2: [B, 2, k, G] a sublayer's dynamic kernels, [B, H] convolved rows */
     float *q, *q_normed, *q_roped, *a; /* [B, nh * hd] */
     float *o, *x_mid;                  /* [B, H] */
     float *gate, *up, *act;            /* [B, F] */
@@ -96,6 +97,10 @@ static void observe_rope(const pass *p, int rows) {
 static df_status take_block_rows(const pass *p, block_rows *b) {
     const df_config *c = p->c;
     TRY(take(p, c->block, c->hidden, &b->n));
+    if (c->family == DF_FAMILY_DFLASH2) {
+        TRY(take(p, c->block, df_conv_width(c), &b->dyn));
+        TRY(take(p, c->block, c->hidden, &b->conv));
+    }
     TRY(take(p, c->block, query_width(c), &b->q));
     TRY(take(p, c->block, query_width(c), &b->q_normed));
     TRY(take(p, c->block, query_width(c), &b->q_roped));
@@ -124,6 +129,34 @@ static df_status project_keys(const pass *p, int layer, const float *x, int rows
     return p->ops->matmul(p->engine, &w->v, w->v_bias, x, rows, v, p->err);
 }
 
+/* dflash2: *rows, the input of a sublayer, becomes its convolution; the kernels stay in b->dyn for convolve_output. The
+ * other families have no convolution and leave *rows as it is. Context rows are never convolved. */
+static df_status convolve_input(const pass *p, int layer, df_sublayer sublayer, const block_rows *b, const float **rows) {
+    const df_config *c = p->c;
+    const bool attention = sublayer == DF_SUBLAYER_ATTENTION;
+    if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
+    const df_conv_weights *conv = df_conv_of(p->draft, layer, sublayer);
+    TRY(df_conv_project(p->draft, conv, *rows, c->block, b->dyn, p->err));
+    if (p->draft->observe != NULL)
+        emit(p, attention ? DF_STAGE_ATTN_CONV_DYN : DF_STAGE_MLP_CONV_DYN, layer, b->dyn, 4,
+             (const int64_t[4]){c->block, 2, c->conv_kernel, c->hidden / c->conv_group});
+    TRY(df_conv_apply(p->draft, conv, 0, *rows, b->dyn, c->block, b->conv, p->err));
+    observe(p, attention ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_MLP_CONV_IN, layer, b->conv, c->block, c->hidden);
+    *rows = b->conv;
+    return DF_OK;
+}
+
+/* dflash2: *rows, the output of the sublayer, becomes its convolution with the same kernels' other half. */
+static df_status convolve_output(const pass *p, int layer, df_sublayer sublayer, const block_rows *b, const float **rows) {
+    const df_config *c = p->c;
+    const bool attention = sublayer == DF_SUBLAYER_ATTENTION;
+    if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
+    TRY(df_conv_apply(p->draft, df_conv_of(p->draft, layer, sublayer), 1, *rows, b->dyn, c->block, b->conv, p->err));
+    observe(p, attention ? DF_STAGE_ATTN_CONV_OUT : DF_STAGE_MLP_CONV_OUT, layer, b->conv, c->block, c->hidden);
+    *rows = b->conv;
+    return DF_OK;
+}
+
 /* Layer `i` on the block's rows x[B, H], in place. `pos` counts the context's rows first, the block's after them. */
 static df_status run_layer(const pass *p, int i, const block_rows *b, const layer_keys *keys, const int32_t *pos, float *x) {
     const df_config *c = p->c;
@@ -136,9 +169,11 @@ static df_status run_layer(const pass *p, int i, const block_rows *b, const laye
 
     TRY(ops->rmsnorm(e, x, w->input_norm, rows, c->hidden, p->eps, b->n, p->err));
     observe(p, DF_STAGE_ATTN_NORM, i, b->n, rows, c->hidden);
-    TRY(ops->matmul(e, &w->q, w->q_bias, b->n, rows, b->q, p->err));
+    const float *n = b->n;
+    TRY(convolve_input(p, i, DF_SUBLAYER_ATTENTION, b, &n));
+    TRY(ops->matmul(e, &w->q, w->q_bias, n, rows, b->q, p->err));
     observe(p, DF_STAGE_ATTN_Q_PROJ, i, b->q, rows, query_width(c));
-    TRY(project_keys(p, i, b->n, rows, block_at, keys->raw + (size_t)block_at * width,
+    TRY(project_keys(p, i, n, rows, block_at, keys->raw + (size_t)block_at * width,
                      keys->normed + (size_t)block_at * width, keys->k + (size_t)keys->context * width,
                      keys->v + (size_t)keys->context * width));
     observe(p, DF_STAGE_ATTN_K_PROJ, i, keys->raw, computed, key_width(c));
@@ -167,19 +202,25 @@ static df_status run_layer(const pass *p, int i, const block_rows *b, const laye
     observe(p, DF_STAGE_ATTN_CONTEXT, i, b->a, rows, query_width(c));
     TRY(ops->matmul(e, &w->o, w->o_bias, b->a, rows, b->o, p->err));
     observe(p, DF_STAGE_ATTN_O_PROJ, i, b->o, rows, c->hidden);
-    TRY(ops->add(e, x, b->o, (size_t)rows * (size_t)c->hidden, b->x_mid, p->err));
+    const float *o = b->o;
+    TRY(convolve_output(p, i, DF_SUBLAYER_ATTENTION, b, &o));
+    TRY(ops->add(e, x, o, (size_t)rows * (size_t)c->hidden, b->x_mid, p->err));
     observe(p, DF_STAGE_ATTN_RESIDUAL, i, b->x_mid, rows, c->hidden);
     TRY(ops->rmsnorm(e, b->x_mid, w->post_norm, rows, c->hidden, p->eps, b->n, p->err));
     observe(p, DF_STAGE_MLP_NORM, i, b->n, rows, c->hidden);
-    TRY(ops->matmul(e, &w->gate, NULL, b->n, rows, b->gate, p->err));
+    const float *m = b->n;
+    TRY(convolve_input(p, i, DF_SUBLAYER_MLP, b, &m));
+    TRY(ops->matmul(e, &w->gate, NULL, m, rows, b->gate, p->err));
     observe(p, DF_STAGE_MLP_GATE, i, b->gate, rows, c->intermediate);
-    TRY(ops->matmul(e, &w->up, NULL, b->n, rows, b->up, p->err));
+    TRY(ops->matmul(e, &w->up, NULL, m, rows, b->up, p->err));
     observe(p, DF_STAGE_MLP_UP, i, b->up, rows, c->intermediate);
     TRY(ops->silu_mul(e, b->gate, b->up, (size_t)rows * (size_t)c->intermediate, b->act, p->err));
     observe(p, DF_STAGE_MLP_ACT, i, b->act, rows, c->intermediate);
     TRY(ops->matmul(e, &w->down, NULL, b->act, rows, b->down, p->err));
     observe(p, DF_STAGE_MLP_DOWN, i, b->down, rows, c->hidden);
-    TRY(ops->add(e, b->x_mid, b->down, (size_t)rows * (size_t)c->hidden, x, p->err));
+    const float *down = b->down;
+    TRY(convolve_output(p, i, DF_SUBLAYER_MLP, b, &down));
+    TRY(ops->add(e, b->x_mid, down, (size_t)rows * (size_t)c->hidden, x, p->err));
     observe(p, DF_STAGE_LAYER_OUT, i, x, rows, c->hidden);
     return DF_OK;
 }
@@ -264,21 +305,28 @@ df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
     pass p;
     TRY(check_cache(draft, kv, err));
     TRY(check_context(t, err));
-    if (t > kv->capacity - kv->len)
-        return df_fail(err, DF_ERR_ARGUMENT, "kv.full",
-                       "The cache holds %d of at most %d rows, so %d more do not fit. Create it with more capacity or "
-                       "truncate it first.",
-                       kv->len, kv->capacity, t);
-    TRY(df_check_positions(pos, t, kv->len > 0 ? kv->pos[kv->len - 1] : -1, "the ingested rows", err));
+    df_kv_append_plan plan;
+    TRY(df_kv_plan(kv, pos, t, &plan, err)); /* first of all: a count that cannot be true reads no positions */
+    TRY(df_kv_check_next(kv, pos, t, "the ingested rows", err));
+    if (plan.skip > 0) {
+        features += (size_t)plan.skip * (size_t)draft->config.hidden;
+        pos += plan.skip;
+        t -= plan.skip;
+    }
     TRY(pass_begin(&p, draft, pos, t, err));
-    float *raw, *normed;
+    float *raw, *normed, *k = NULL, *v = NULL;
     TRY(take(&p, t, key_width(p.c), &raw));
     TRY(take(&p, t, key_width(p.c), &normed));
-    for (int i = 0; i < p.c->n_layers; i++)
-        TRY(project_keys(&p, i, features, t, 0, raw, normed, df_kv_row(kv, kv->k, i, kv->len),
-                         df_kv_row(kv, kv->v, i, kv->len)));
-    for (int row = 0; row < t; row++) kv->pos[kv->len + row] = pos[row];
-    kv->len += t;
+    if (plan.drop > 0) {
+        TRY(take(&p, t, p.c->n_layers * key_width(p.c), &k));
+        TRY(take(&p, t, p.c->n_layers * key_width(p.c), &v));
+    }
+    for (int i = 0; i < p.c->n_layers; i++) {
+        const size_t at = (size_t)i * (size_t)t * (size_t)key_width(p.c);
+        TRY(project_keys(&p, i, features, t, 0, raw, normed, k != NULL ? k + at : df_kv_row(kv, kv->k, i, kv->len),
+                         v != NULL ? v + at : df_kv_row(kv, kv->v, i, kv->len)));
+    }
+    df_kv_append(kv, &plan, pos, t, k, v);
     return DF_OK;
 }
 
@@ -293,7 +341,7 @@ df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
                        "The cache holds %d of at most %d rows, so a block of %d does not fit. Create it with more capacity "
                        "or truncate it first.",
                        kv->len, kv->capacity, rows);
-    TRY(df_check_positions(pos, rows, kv->len > 0 ? kv->pos[kv->len - 1] : -1, "the block", err));
+    TRY(df_kv_check_next(kv, pos, rows, "the block", err));
     TRY(pass_begin(&p, draft, pos, rows, err));
     observe_rope(&p, rows);
     TRY(take_block_rows(&p, &b));

@@ -9,6 +9,7 @@
 struct df_draft {
     df_engine *engine;
     df_config config;
+    df_precision precision;
     df_weights weights;
     float *inv_freq;         /* [rotary_dim / 2], owned */
     float attention_scaling; /* factor on cos and sin */
@@ -19,8 +20,11 @@ struct df_draft {
 struct df_kv {
     df_draft *draft;
     int capacity, len;
-    int32_t *pos; /* [capacity] */
-    float *k, *v; /* [L, capacity, nkv * hd] */
+    int32_t floor;   /* lowest position that the first row of the context may have */
+    int32_t dropped; /* position of the last row that compaction dropped; -1: none was */
+    int pinned;      /* length to which cutting back stays exact; -1: no pin */
+    int32_t *pos;    /* [capacity] */
+    float *k, *v;    /* [L, capacity, nkv * hd] */
 };
 
 /* First value of row `row` of `layer` in one of the two buffers of a cache. */
@@ -31,5 +35,31 @@ static inline float *df_kv_row(const df_kv *kv, float *buffer, int layer, int ro
 
 /* Positions must be non-negative, strictly increasing and beyond `after` (-1: no lower bound). */
 df_status df_check_positions(const int32_t *pos, int rows, int32_t after, const char *what, df_error *err);
+
+/* ---- The cache's own parts (kv_room.c) ---- */
+
+/* The largest window; 0 when some layer has none. */
+int32_t df_kv_window(const df_kv *kv);
+/* Most rows that may be committed: when every layer slides, room for a block is always left. */
+int df_kv_limit(const df_kv *kv);
+/* Under poison_scratch, fills the rows past the committed ones with NaN. */
+void df_kv_poison(df_kv *kv);
+/* Positions of rows that follow the committed ones: as df_check_positions, and at or beyond the floor. */
+df_status df_kv_check_next(const df_kv *kv, const int32_t *pos, int rows, const char *what, df_error *err);
+
+/* How rows to be appended are made to fit. */
+typedef struct df_kv_append_plan {
+    int drop;        /* held rows that go, from the front */
+    int skip;        /* rows of the append that need not come at all, from its front */
+    int32_t dropped; /* the cache's `dropped` afterwards */
+} df_kv_append_plan;
+
+/* Plans for `rows` more rows at positions pos, which df_kv_check_next has yet to accept; changes nothing. A cache that
+ * never drops reads no position. */
+df_status df_kv_plan(const df_kv *kv, const int32_t *pos, int rows, df_kv_append_plan *plan, df_error *err);
+/* Carries the plan out and commits `rows` rows (those left after the skip). Their keys and values are already at row len
+ * of each layer when nothing drops; otherwise they come from k and v, [L, rows, nkv * hd], because their place is still
+ * taken: a call that fails before this point leaves the cache as it was. Cannot fail. */
+void df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k, const float *v);
 
 #endif

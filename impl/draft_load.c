@@ -17,11 +17,6 @@ static df_status join(const char *dir, const char *name, char path[PATH_SIZE], d
 }
 
 static df_status check_supported(const df_config *config, df_error *err) {
-    if (config->family != DF_FAMILY_DFLASH)
-        return df_fail(err, DF_ERR_REFUSED, "family.unsupported",
-                       "The checkpoint is of family %s: this version runs family dflash alone. Computing only its "
-                       "backbone would be another model, so it is refused.",
-                       df_family_name(config->family));
     if (config->head_dim < SMALLEST_HEAD)
         return df_fail(err, DF_ERR_REFUSED, "config.head_dim.small",
                        "head_dim is %d: the attention kernels need at least %d channels a head.", config->head_dim,
@@ -30,16 +25,31 @@ static df_status check_supported(const df_config *config, df_error *err) {
 }
 
 df_status df_draft_load(df_engine *engine, const char *dir, df_draft **out, df_error *err) {
+    return df_draft_load_as(engine, dir, DF_PRECISION_STORED, out, err);
+}
+
+static df_status check_precision(df_precision precision, df_error *err) {
+    if ((unsigned)precision <= DF_PRECISION_FC) return DF_OK;
+    return df_fail(err, DF_ERR_ARGUMENT, "precision.mode",
+                   "Precision mode %d does not exist: expected one of df_precision, 0 to %d.", (int)precision,
+                   DF_PRECISION_FC);
+}
+
+df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision precision, df_draft **out, df_error *err) {
     char path[PATH_SIZE];
     *out = NULL;
+    df_status status = check_precision(precision, err);
+    if (status != DF_OK) return status;
     df_draft *draft = calloc(1, sizeof *draft);
     if (draft == NULL) return df_fail_memory(err, "the draft model", sizeof *draft);
     draft->engine = engine;
-    df_status status = join(dir, "config.json", path, err);
+    draft->precision = precision;
+    status = join(dir, "config.json", path, err);
     if (status == DF_OK) status = df_config_read(path, &draft->config, err);
     if (status == DF_OK) status = check_supported(&draft->config, err);
     if (status == DF_OK) status = join(dir, "model.safetensors", path, err);
-    if (status == DF_OK) status = df_weights_load(path, &draft->config, &draft->weights, err);
+    if (status == DF_OK)
+        status = df_weights_load_as(path, &draft->config, precision, engine->pool, &draft->weights, err);
     if (status != DF_OK) goto fail;
     const size_t half = (size_t)draft->config.rope.rotary_dim / 2;
     draft->inv_freq = malloc(half * sizeof(float));
@@ -66,12 +76,9 @@ void df_draft_destroy(df_draft *draft) {
 
 const df_config *df_draft_config(const df_draft *draft) { return &draft->config; }
 
-size_t df_draft_weight_bytes(const df_draft *draft) {
-    size_t bytes = 0;
-    for (int i = 0; i < df_safetensors_count(draft->weights.file); i++)
-        if (draft->weights.used[i]) bytes += df_safetensors_at(draft->weights.file, i)->bytes;
-    return bytes;
-}
+df_precision df_draft_precision(const df_draft *draft) { return draft->precision; }
+
+size_t df_draft_weight_bytes(const df_draft *draft) { return draft->weights.bytes; }
 
 int df_draft_tensor_count(const df_draft *draft) { return df_safetensors_count(draft->weights.file); }
 

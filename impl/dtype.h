@@ -11,13 +11,17 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef enum df_dtype { DF_F32 = 0, DF_F16, DF_BF16 } df_dtype;
+/* The last two exist in memory only (quant.h): rows of blocks of 32 values. */
+typedef enum df_dtype { DF_F32 = 0, DF_F16, DF_BF16, DF_Q8_0, DF_Q4_0 } df_dtype;
 
+/* Bytes of a value; not for the block formats. */
 static inline size_t df_dtype_size(df_dtype dtype) { return dtype == DF_F32 ? 4 : 2; }
 
-/* The name that safetensors uses: "F32", "F16", "BF16". */
+/* The name that safetensors uses ("F32", "F16", "BF16"), or that of the block format ("q8_0", "q4_0"). */
 static inline const char *df_dtype_name(df_dtype dtype) {
-    return dtype == DF_F32 ? "F32" : dtype == DF_F16 ? "F16" : "BF16";
+    static const char *const names[] = {
+        [DF_F32] = "F32", [DF_F16] = "F16", [DF_BF16] = "BF16", [DF_Q8_0] = "q8_0", [DF_Q4_0] = "q4_0"};
+    return names[dtype];
 }
 
 static inline float df_bits_to_f32(uint32_t bits) {

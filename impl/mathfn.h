@@ -60,4 +60,30 @@ DF_FN float df_sigmoid(float x) { return 1.0f / (1.0f + df_exp(-x)); }
 /* x sigmoid(x), as one division. */
 DF_FN float df_silu(float x) { return x / (1.0f + df_exp(-x)); }
 
+/*
+ * tanh x, error below 1 ulp (measured by the tests over every magnitude).
+ *
+ * a = |x| < 0.5625: a + a z q(z), z = a^2, q the degree-5 polynomial fitted to the relative error (2.1e-10 at most). Above:
+ * 1 - 2 / (e^2a + 1), where what the sum and the division round off is worked out and taken away again, so that df_exp's
+ * error and one last rounding are all that is left. From a = 10 on the result is 1, and e^2a is not asked for.
+ */
+DF_FN float df_tanh(float x) {
+    const float a = fabsf(x), z = a * a;
+    float q = 0x1.1b0c0ap-9f;
+    q = fmaf(q, z, -0x1.0ce95ep-7f);
+    q = fmaf(q, z, 0x1.63c86cp-6f);
+    q = fmaf(q, z, -0x1.b9f496p-5f);
+    q = fmaf(q, z, 0x1.111084p-3f);
+    q = fmaf(q, z, -0x1.555554p-2f);
+    const float small = fmaf(a * z, q, a);
+    const float e = df_exp(2.0f * (a < 10.0f ? a : 10.0f));
+    const float d = e + 1.0f;
+    const float v = 2.0f / d;
+    const float rest = fmaf(-v, d, 2.0f) - v * (1.0f - (d - e)); /* 2 - v (e + 1), the first part exact */
+    const float one_less = 1.0f - v;
+    const float large = one_less + (((1.0f - one_less) - v) - rest * (0.5f * v));
+    const float y = copysignf(a < 0.5625f ? small : large, x);
+    return x != x ? x : y;
+}
+
 #endif

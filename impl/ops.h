@@ -22,6 +22,16 @@ typedef struct df_attention_args {
     float *out;                        /* [rows, nh * hd] */
 } df_attention_args;
 
+/* One half of a grouped dynamic causal convolution over the rows of one block. */
+typedef struct df_conv_args {
+    const float *x;                    /* [rows, hidden] */
+    const float *base;                 /* [kernel, hidden] */
+    const float *dyn;                  /* row p's kernels, [kernel, hidden / group], start at dyn + p * dyn_stride */
+    size_t dyn_stride;
+    int rows, hidden, kernel, group;   /* group divides hidden */
+    float *y;                          /* [rows, hidden] */
+} df_conv_args;
+
 typedef struct df_ops {
     const char *name;
 
@@ -49,6 +59,13 @@ typedef struct df_ops {
 
     /* y = a + b; y may be a or b. */
     df_status (*add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err);
+
+    /* From y[p][c] = +0, for o = 0 .. min(kernel - 1, p) in this order: y = fma(base[o][c], x[p - o][c], y), then
+     * y = fma(dyn[p][o][c / group], x[p - o][c], y). Taps that would reach before row 0 take no part. */
+    df_status (*conv)(df_engine *engine, const df_conv_args *args, df_error *err);
+
+    /* y = x * scale, then, when cap > 0, y = cap tanh(y / cap), every step rounded; y may be x. */
+    df_status (*scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y, df_error *err);
 } df_ops;
 
 #endif

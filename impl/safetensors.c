@@ -215,3 +215,11 @@ const df_tensor *df_safetensors_find(const df_safetensors *file, const char *nam
 }
 
 const char *df_safetensors_path(const df_safetensors *file) { return file->path; }
+
+void df_safetensors_drop(const df_safetensors *file, const df_tensor *tensor) {
+    /* The mapping is read-only, so a page shared with a neighbour is clean too, and dropping it loses nothing. */
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t begin = (size_t)((const unsigned char *)tensor->data - file->map), first = begin / page * page;
+    /* Advice: when it is not taken, memory is used for longer and nothing else changes. */
+    (void)madvise(file->map + first, begin - first + tensor->bytes, MADV_DONTNEED);
+}

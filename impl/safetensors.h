@@ -35,5 +35,7 @@ const df_tensor *df_safetensors_at(const df_safetensors *file, int index);
 /* NULL when there is none of that name. */
 const df_tensor *df_safetensors_find(const df_safetensors *file, const char *name);
 const char *df_safetensors_path(const df_safetensors *file);
+/* Gives back the memory of a tensor's pages; they are read from the file again when someone looks. */
+void df_safetensors_drop(const df_safetensors *file, const df_tensor *tensor);
 
 #endif

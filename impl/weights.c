@@ -2,11 +2,13 @@
  * weights.c - see weights.h.
  *
  * Holds the census of weights_census.c against a mapped file in both directions, then scans every consumed value and
- * binds it. Matrices stay in the mapping; vectors share one buffer.
+ * binds it. Matrices stay in the mapping or, converted by a precision mode, share one buffer; vectors share another.
  */
 #include "weights.h"
 
 #include "error.h"
+#include "precision.h"
+#include "quant.h"
 #include "safetensors_header.h"
 #include "weights_census.h"
 
@@ -18,7 +20,7 @@
 
 enum {
     NAMES_SHOWN = 8,
-    VECTOR_ALIGNMENT = 64, /* bytes: a cache line, and every vector register in use */
+    ALIGNMENT = 64,        /* bytes: a cache line, and every vector register in use */
     SCAN_WORDS = 1024      /* 64-bit words tested together */
 };
 
@@ -218,9 +220,10 @@ static df_status check_finite(const df_safetensors *file, const df_tensor *tenso
                    df_dtype_name(tensor->dtype), (int)(2 * df_dtype_size(tensor->dtype)), bits);
 }
 
+static size_t padded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
 static size_t padded_floats(const df_tensor *tensor) {
-    const size_t unit = VECTOR_ALIGNMENT / sizeof(float);
-    return ((size_t)element_count(tensor) + unit - 1) / unit * unit;
+    return padded((size_t)element_count(tensor) * sizeof(float)) / sizeof(float);
 }
 
 static void widen(const df_tensor *tensor, float *to) {
@@ -233,13 +236,68 @@ static void widen(const df_tensor *tensor, float *to) {
     }
 }
 
+static df_matrix stored_matrix(const df_tensor *tensor) {
+    return (df_matrix){tensor->dtype, tensor->dim[0], tensor->dim[1], tensor->data};
+}
+
+static size_t matrix_bytes(df_dtype dtype, const df_tensor *tensor) {
+    return df_row_bytes(dtype, tensor->dim[1]) * (size_t)tensor->dim[0];
+}
+
+/* The width that a slot's tensor is held in; vectors and absent tensors have none to convert to. */
+static bool converts(df_precision precision, const df_slot *slot, const df_tensor *tensor, df_dtype *to) {
+    if (tensor == NULL || slot->matrix == NULL) return false;
+    *to = df_precision_dtype(precision, slot->name, tensor->dtype);
+    return *to != tensor->dtype;
+}
+
+/* Allocates the converted matrices' buffer, after refusing shapes that the mode cannot hold. */
+static df_status make_room(df_weights *weights, df_precision precision, const df_slot *slots, int count,
+                           const df_tensor *const *found, df_error *err) {
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        df_dtype to;
+        if (!converts(precision, &slots[i], found[i], &to)) continue;
+        const df_status status = df_precision_check_rows(precision, df_safetensors_path(weights->file), found[i]->name, to,
+                                                         found[i]->dim[1], err);
+        if (status != DF_OK) return status;
+        bytes += padded(matrix_bytes(to, found[i]));
+    }
+    if (bytes == 0) return DF_OK;
+    weights->converted = aligned_alloc(ALIGNMENT, bytes);
+    return weights->converted != NULL ? DF_OK : df_fail_memory(err, "the converted weights", bytes);
+}
+
+/*
+ * Scans every consumed value, and converts the matrices that the mode holds in another width. One tensor at a time, whose
+ * pages are given back at once, so that a converted model and its file are never in memory together.
+ */
+static df_status scan_and_convert(df_weights *weights, df_precision precision, df_pool *pool, const df_slot *slots,
+                                  int count, const df_tensor *const *found, df_error *err) {
+    unsigned char *next = weights->converted;
+    for (int i = 0; i < count; i++) {
+        if (found[i] == NULL) continue;
+        df_dtype to;
+        df_status status = check_finite(weights->file, found[i], err);
+        if (status != DF_OK) return status;
+        if (!converts(precision, &slots[i], found[i], &to)) continue;
+        const df_matrix from = stored_matrix(found[i]);
+        status = df_precision_convert(pool, df_safetensors_path(weights->file), found[i]->name, &from, to, next, err);
+        if (status != DF_OK) return status;
+        *slots[i].matrix = (df_matrix){to, from.out, from.in, next};
+        next += padded(matrix_bytes(to, found[i]));
+        df_safetensors_drop(weights->file, found[i]);
+    }
+    return DF_OK;
+}
+
 /* Sets every pointer and matrix that the slots name. Shapes and values have been checked. */
 static df_status bind(df_weights *weights, const df_slot *slots, int count, const df_tensor *const *found,
                       df_error *err) {
     size_t floats = 0;
     for (int i = 0; i < count; i++)
         if (found[i] != NULL && slots[i].vector != NULL) floats += padded_floats(found[i]);
-    weights->vectors = aligned_alloc(VECTOR_ALIGNMENT, floats * sizeof(float));
+    weights->vectors = aligned_alloc(ALIGNMENT, floats * sizeof(float));
     if (weights->vectors == NULL) return df_fail_memory(err, "norms and biases", floats * sizeof(float));
     float *next = weights->vectors;
     for (int i = 0; i < count; i++) {
@@ -249,14 +307,22 @@ static df_status bind(df_weights *weights, const df_slot *slots, int count, cons
             widen(tensor, next);
             *slots[i].vector = next;
             next += padded_floats(tensor);
+            weights->bytes += (size_t)element_count(tensor) * sizeof(float);
         } else {
-            *slots[i].matrix = (df_matrix){tensor->dtype, tensor->dim[0], tensor->dim[1], tensor->data};
+            df_matrix *matrix = slots[i].matrix;
+            if (matrix->data == NULL) *matrix = stored_matrix(tensor); /* else it was converted */
+            weights->bytes += matrix_bytes(matrix->dtype, tensor);
         }
     }
     return DF_OK;
 }
 
 df_status df_weights_load(const char *path, const df_config *config, df_weights *out, df_error *err) {
+    return df_weights_load_as(path, config, DF_PRECISION_STORED, NULL, out, err);
+}
+
+df_status df_weights_load_as(const char *path, const df_config *config, df_precision precision, df_pool *pool,
+                             df_weights *out, df_error *err) {
     memset(out, 0, sizeof *out);
     df_slot *slots = NULL;
     const df_tensor **found = NULL;
@@ -282,8 +348,8 @@ df_status df_weights_load(const char *path, const df_config *config, df_weights 
     status = check_names(out, config, slots, count, found, err);
     for (int i = 0; i < count && status == DF_OK; i++)
         if (found[i] != NULL) status = check_shape(out->file, &slots[i], found[i], err);
-    for (int i = 0; i < count && status == DF_OK; i++)
-        if (found[i] != NULL) status = check_finite(out->file, found[i], err);
+    if (status == DF_OK) status = make_room(out, precision, slots, count, found, err);
+    if (status == DF_OK) status = scan_and_convert(out, precision, pool, slots, count, found, err);
     if (status == DF_OK) status = bind(out, slots, count, found, err);
 cleanup:
     free(found);
@@ -295,6 +361,7 @@ cleanup:
 void df_weights_release(df_weights *weights) {
     if (weights == NULL) return;
     df_safetensors_close(weights->file);
+    free(weights->converted);
     free(weights->vectors);
     free(weights->used);
     free(weights->layer);

@@ -3,16 +3,18 @@
  *
  * The census is closed both ways: every tensor that the family needs is present with an allowed dtype and the right
  * shape, every tensor present is consumed (or ignored by rule: embed_tokens., lm_head., rotary_emb.), and every value
- * is finite. Matrices stay in the file's own width, in the mapping; vectors (norms, biases, base kernels) are widened to
+ * is finite. Matrices stay in the file's own width, in the mapping, unless a precision mode holds them in another (see
+ * precision.h): those are converted into memory of their own. Vectors (norms, biases, base kernels) are widened to
  * float32, which is exact.
  */
 #ifndef DF_WEIGHTS_H
 #define DF_WEIGHTS_H
 
+#include "cpu/pool.h"
 #include "dflash.h"
 #include "safetensors.h"
 
-/* W[out, in] of y = x W^T, row-major in its stored width. */
+/* W[out, in] of y = x W^T, row-major in the width it is held in; a row has df_row_bytes(dtype, in) bytes. */
 typedef struct df_matrix {
     df_dtype dtype;
     int64_t out, in;
@@ -35,7 +37,9 @@ typedef struct df_layer_weights {
 } df_layer_weights;
 
 typedef struct df_weights {
-    df_safetensors *file; /* owned; matrices point into it */
+    df_safetensors *file; /* owned; matrices in the file's width point into it */
+    void *converted;      /* owned; matrices in another width point into it */
+    size_t bytes;         /* of all matrices and vectors as they are held */
     float *vectors;       /* owned; every const float * points into it */
     bool *used;           /* owned; by tensor index of file */
     df_matrix fc;         /* [H, T H] */
@@ -54,6 +58,9 @@ typedef struct df_weights {
 
 /* Opens and binds DIR/model.safetensors for `config`. On failure *out is empty. */
 df_status df_weights_load(const char *path, const df_config *config, df_weights *out, df_error *err);
+/* The same in a precision mode. `pool` shares the work of converting; DF_PRECISION_STORED needs none (NULL). */
+df_status df_weights_load_as(const char *path, const df_config *config, df_precision precision, df_pool *pool,
+                             df_weights *out, df_error *err);
 void df_weights_release(df_weights *weights);
 
 #endif

@@ -138,11 +138,42 @@ static void add_to_stream(reference *r, double *y) {
     free(y);
 }
 
+/* Half 0 (the sublayer's input) or half 1 (its output) of a convolution over the block's rows, in place; nothing when the
+ * family has none. `dyn` is kernel_projection of the rows before the first half. */
+static void convolve(const reference *r, int i, const char *name, int half, const double *dyn, double *x) {
+    const df_config *g = r->g;
+    const int hidden = g->hidden, taps = g->conv_kernel;
+    if (g->family != DF_FAMILY_DFLASH2) return;
+    char full[64];
+    snprintf(full, sizeof full, "%s.base_kernel", name);
+    const df_tensor_view base = tensor(r, i, full, false);
+    const int groups = hidden / g->conv_group;
+    for (int row = g->block - 1; row >= 0; row--) /* from the last row up, so that the rows before are still unconvolved */
+        for (int ch = 0; ch < hidden; ch++) {
+            double sum = 0;
+            for (int o = 0; o < taps && o <= row; o++) {
+                const double fixed = widen(&base, ((int64_t)half * taps + o) * hidden + ch);
+                const double dynamic = dyn[((row * 2 + half) * taps + o) * groups + ch / g->conv_group];
+                sum += (fixed + dynamic) * x[(row - o) * hidden + ch];
+            }
+            x[row * hidden + ch] = sum;
+        }
+}
+
+static double *dynamic_kernels(const reference *r, int i, const char *name, const double *x) {
+    char full[64];
+    if (r->g->family != DF_FAMILY_DFLASH2) return NULL;
+    snprintf(full, sizeof full, "%s.kernel_projection", name);
+    return linear(r, i, full, x, r->g->block);
+}
+
 static void layer_attention(reference *r, int i) {
     const df_config *g = r->g;
     const int hidden = g->hidden, context = r->c->context;
     double *n = copy_of(r->x, g->block, hidden), *both = doubles(r->keys, hidden);
     norm(r, i, "input_layernorm.weight", n, g->block, hidden);
+    double *dyn = dynamic_kernels(r, i, "attention_conv", n);
+    convolve(r, i, "attention_conv", 0, dyn, n);
     memcpy(both, r->ctx, (size_t)(context * hidden) * sizeof *both); /* k and v read [ctx ; n] */
     memcpy(both + context * hidden, n, (size_t)(g->block * hidden) * sizeof *both);
     double *q = linear(r, i, "self_attn.q_proj", n, g->block);
@@ -153,7 +184,10 @@ static void layer_attention(reference *r, int i) {
     rotate(r, q, r->c->pos + context, g->block, g->n_heads);
     rotate(r, k, r->c->pos, r->keys, g->n_kv_heads);
     double *a = attend(r, i, q, k, v);
-    add_to_stream(r, linear(r, i, "self_attn.o_proj", a, g->block));
+    double *o = linear(r, i, "self_attn.o_proj", a, g->block);
+    convolve(r, i, "attention_conv", 1, dyn, o);
+    add_to_stream(r, o);
+    free(dyn);
     free(n);
     free(both);
     free(q);
@@ -166,9 +200,14 @@ static void layer_mlp(reference *r, int i) {
     const df_config *g = r->g;
     double *m = copy_of(r->x, g->block, g->hidden);
     norm(r, i, "post_attention_layernorm.weight", m, g->block, g->hidden);
+    double *dyn = dynamic_kernels(r, i, "mlp_conv", m);
+    convolve(r, i, "mlp_conv", 0, dyn, m);
     double *gate = linear(r, i, "mlp.gate_proj", m, g->block), *up = linear(r, i, "mlp.up_proj", m, g->block);
     for (int j = 0; j < g->block * g->intermediate; j++) gate[j] *= up[j] / (1.0 + exp(-gate[j]));
-    add_to_stream(r, linear(r, i, "mlp.down_proj", gate, g->block));
+    double *down = linear(r, i, "mlp.down_proj", gate, g->block);
+    convolve(r, i, "mlp_conv", 1, dyn, down);
+    add_to_stream(r, down);
+    free(dyn);
     free(m);
     free(gate);
     free(up);

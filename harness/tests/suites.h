@@ -7,16 +7,29 @@
 #define DP_SUITES(X)                                                                                                   \
     X(dtype)                                                                                                           \
     X(mathfn)                                                                                                          \
+    X(tanh)                                                                                                            \
     X(canon)                                                                                                           \
     X(ops)                                                                                                             \
     X(config)                                                                                                          \
     X(safetensors)                                                                                                     \
+    X(quant)                                                                                                           \
+    X(precision)                                                                                                       \
+    X(precision_forward)                                                                                               \
     X(weights)                                                                                                         \
     X(rope)                                                                                                            \
     X(draft)                                                                                                           \
+    X(conv)                                                                                                            \
+    X(logits)                                                                                                          \
+    X(propose)                                                                                                         \
+    X(kv)                                                                                                              \
+    X(markov)                                                                                                          \
+    X(confidence)                                                                                                      \
+    X(window)                                                                                                          \
+    X(verify)                                                                                                          \
     X(sha256)                                                                                                          \
     X(atomic_file)                                                                                                     \
     X(synth)                                                                                                           \
+    X(cases)                                                                                                           \
     X(store)                                                                                                           \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \

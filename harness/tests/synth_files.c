@@ -54,11 +54,19 @@ void synth_assert_same_file(const char *a, const char *b) {
     free(b_data);
 }
 
-void synth_run(const char *config, uint64_t seed, df_dtype dtype, dp_synth_profile profile, int threads) {
-    const dp_synth_options options = {.seed = seed, .dtype = dtype, .profile = profile, .threads = threads};
+static void write_out(const char *config, const dp_synth_options *options) {
     df_error err = {0};
-    const df_status status = dp_synth_write(config, synth_out, &options, NULL, &err);
+    const df_status status = dp_synth_write(config, synth_out, options, NULL, &err);
     ck_assert_msg(status == DF_OK, "%s: %s", err.code, err.message);
+}
+
+void synth_run(const char *config, uint64_t seed, df_dtype dtype, dp_synth_profile profile, int threads) {
+    write_out(config, &(dp_synth_options){.seed = seed, .dtype = dtype, .profile = profile, .threads = threads});
+}
+
+void synth_run_with(const char *config, uint64_t seed, df_dtype dtype, dp_synth_profile profile, unsigned extras) {
+    write_out(config,
+              &(dp_synth_options){.seed = seed, .dtype = dtype, .profile = profile, .extras = extras, .threads = 2});
 }
 
 void synth_digest(char hex[65]) {

@@ -13,6 +13,7 @@
 
 #define SYNTH_PLAIN "fixtures/small/tiny-plain/config.json"
 #define SYNTH_EDGE "fixtures/small/tiny-edge/config.json"
+#define SYNTH_CODEBOOKS "fixtures/small/tiny-dflash2-k3/config.json"
 
 enum { SYNTH_DIR = TF_PATH_MAX + 16, SYNTH_PATH = TF_PATH_MAX + 64 };
 
@@ -31,6 +32,8 @@ void synth_assert_same_file(const char *a, const char *b);
 
 /* Writes synth_out; the test fails if that does. */
 void synth_run(const char *config, uint64_t seed, df_dtype dtype, dp_synth_profile profile, int threads);
+/* The same with a sum of dp_synth_extra. */
+void synth_run_with(const char *config, uint64_t seed, df_dtype dtype, dp_synth_profile profile, unsigned extras);
 /* SHA-256 of synth_out's model.safetensors. */
 void synth_digest(char hex[65]);
 df_safetensors *synth_open(void);

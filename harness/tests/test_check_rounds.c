@@ -178,10 +178,12 @@ END_TEST
 
 START_TEST(a_stage_that_the_round_does_not_show_is_a_difference) {
     const float values[2 * 16] = {0};
-    dp_recording_add(&block, DF_STAGE_LOGITS, -1, 2, (const int64_t[]){2, 16}, values);
+    const df_stage_view view = {
+        .stage = DF_STAGE_ATTN_CONV_IN, .layer = 0, .rank = 2, .dim = {2, 16}, .f32 = values};
+    dp_recording_add(&block, &view);
     const dp_arm_result arm = run(7);
     ck_assert(!arm.identical);
-    ck_assert_str_eq(arm.stage, "logits");
+    ck_assert_str_eq(arm.stage, "layers.0.attn.conv_in");
     ck_assert_int_eq(arm.index, -1);
 }
 END_TEST

@@ -384,6 +384,10 @@ START_TEST(dspark_heads_load_in_both_config_styles) {
     must_load_edited((edit){config_dspark, "markov_head_type", "\"gated\"", "enable_confidence_head", "false"}, &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_GATED);
     ck_assert(!c.confidence && !c.confidence_with_markov);
+    must_load_edited((edit){config_dspark, "markov_head_type", "\"Gated\"", NULL, NULL}, &c);
+    ck_assert_int_eq(c.markov, DF_MARKOV_GATED);
+    must_load_edited((edit){config_plain, "confidence_head_alpha", "0", "confidence_head_with_markov", "false"}, &c);
+    ck_assert_int_eq(c.family, DF_FAMILY_DFLASH);
     must_load_edited((edit){config_dspark, "markov_rank", "0", "confidence_head_with_markov", NULL}, &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_NONE);
     ck_assert(c.confidence && !c.confidence_with_markov);

@@ -202,7 +202,7 @@ static void fingerprint(char hex[65]) {
         return;
     }
     dp_sha256_init(&hash);
-    for (int i = 0; i < dp_oracle_stage_count(oracle) * DP_RUN_COUNT + DP_INPUT_COUNT; i++) {
+    for (int i = 0; i < dp_oracle_stage_count(oracle) * DP_RUN_COUNT + DP_REQUIRED_INPUTS; i++) {
         dp_array array;
         const int stage = i / DP_RUN_COUNT;
         const df_status status =

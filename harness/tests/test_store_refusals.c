@@ -173,7 +173,7 @@ END_TEST
  * ------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(every_input_is_required) {
-    for (int i = 0; i < DP_INPUT_COUNT; i++) {
+    for (int i = 0; i < DP_REQUIRED_INPUTS; i++) {
         char object[64];
         snprintf(object, sizeof object, "/inputs/%s", dp_input_name(i));
         sf_write_good();

@@ -51,7 +51,10 @@ START_TEST(the_stored_checkpoints_are_reproduced_byte_for_byte) {
         const cJSON *recipe = cJSON_GetObjectItem(one, "synth");
         const dp_synth_profile profile = strcmp(text_of(recipe, "profile"), "hot") == 0 ? DP_SYNTH_HOT : DP_SYNTH_UNIT;
         const uint64_t seed = (uint64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(recipe, "seed"));
-        synth_run(text_of(recipe, "config"), seed, dtype_of(recipe), profile, 2);
+        const unsigned extras =
+            (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "lm_head")) ? DP_SYNTH_LM_HEAD : 0u) |
+            (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "codebook_suffix")) ? DP_SYNTH_CODEBOOK_SUFFIX : 0u);
+        synth_run_with(text_of(recipe, "config"), seed, dtype_of(recipe), profile, extras);
         for (int i = 0; i < 2; i++) {
             const char *name = i == 0 ? "config.json" : "model.safetensors";
             snprintf(made, sizeof made, "%s/%s", synth_out, name);
@@ -60,7 +63,7 @@ START_TEST(the_stored_checkpoints_are_reproduced_byte_for_byte) {
         }
         compared++;
     }
-    ck_assert_int_eq(compared, 11);
+    ck_assert_int_eq(compared, 25);
     cJSON_Delete(root);
     free(text);
 }
@@ -90,7 +93,7 @@ START_TEST(the_values_do_not_depend_on_how_the_data_is_cut) {
     df_error err = {0};
     dp_synth_plan plan;
     ck_assert_int_eq(df_config_read(SYNTH_PLAIN, &config, &err), DF_OK);
-    ck_assert_int_eq(dp_synth_plan_make(&config, 3, DP_SYNTH_UNIT, &plan, &err), DF_OK);
+    ck_assert_int_eq(dp_synth_plan_make(&config, 3, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD, &plan, &err), DF_OK);
     float *whole = malloc((size_t)plan.values * sizeof *whole), *cut = malloc((size_t)plan.values * sizeof *cut);
     ck_assert(whole != NULL && cut != NULL);
     dp_synth_plan_fill(&plan, 0, plan.values, DF_F32, whole);
@@ -119,6 +122,7 @@ START_TEST(the_generator_is_the_one_that_made_the_stored_oracles) {
         {DF_F16, DP_SYNTH_UNIT, "4b94600d38dfe7665080298ced0e2b17dde0c580c7382a27039695caba402d90"},
         {DF_F32, DP_SYNTH_HOT, "734bd6caf6ec84b2a7a5cffa674d1705c7557b671a22c63da35a637ad2b4ac6d"},
     };
+    static const char every_extra[] = "124d76d05b10ed248084c27b8fc693112ae100543d48dadf35b757d18c1d3570";
     static const uint32_t bits[] = {0xbde64917u, 0xbb353955u, 0x3d4a0f19u, 0x3dbc838au};
     char digest[65];
     for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++) {
@@ -131,6 +135,9 @@ START_TEST(the_generator_is_the_one_that_made_the_stored_oracles) {
     ck_assert_ptr_nonnull(fc);
     ck_assert_mem_eq(fc->data, bits, sizeof bits);
     df_safetensors_close(file);
+    synth_run_with(SYNTH_CODEBOOKS, 42, DF_BF16, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD | DP_SYNTH_CODEBOOK_SUFFIX);
+    synth_digest(digest);
+    ck_assert_str_eq(digest, every_extra);
 }
 END_TEST
 
@@ -237,16 +244,93 @@ START_TEST(convolution_kernels_are_not_the_identity) {
 }
 END_TEST
 
+/* ---- The output head --------------------------------------------------------------------------------------------- */
+
+START_TEST(the_head_adds_one_tensor_and_changes_no_other) {
+    synth_run(SYNTH_PLAIN, 1, DF_BF16, DP_SYNTH_UNIT, 2);
+    df_safetensors *without = synth_open(); /* its mapping outlives the rename */
+    synth_run_with(SYNTH_PLAIN, 1, DF_BF16, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD);
+    df_safetensors *with = synth_open();
+    const int count = df_safetensors_count(without);
+    ck_assert_int_eq(df_safetensors_count(with), count + 1);
+    for (int i = 0; i < count; i++) {
+        const df_tensor *a = df_safetensors_at(without, i), *b = df_safetensors_at(with, i);
+        ck_assert_str_eq(a->name, b->name);
+        ck_assert_uint_eq(a->bytes, b->bytes);
+        ck_assert_mem_eq(a->data, b->data, a->bytes);
+    }
+    const df_tensor *head = df_safetensors_at(with, count);
+    ck_assert_str_eq(head->name, "lm_head.weight");
+    ck_assert_int_eq(head->rank, 2);
+    ck_assert_int_eq(head->dim[0], 1024);
+    ck_assert_int_eq(head->dim[1], 96);
+    df_safetensors_close(without);
+    df_safetensors_close(with);
+}
+END_TEST
+
+static double row_dot(const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+START_TEST(the_head_has_near_twins_and_its_padding_rows_are_small) {
+    synth_run_with(SYNTH_CODEBOOKS, 1, DF_F32, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD);
+    df_safetensors *file = synth_open();
+    const df_tensor *head = df_safetensors_find(file, "lm_head.weight");
+    ck_assert_ptr_nonnull(head);
+    const int64_t rows = head->dim[0], n = head->dim[1], tokens = 371; /* selector_vocab_size */
+    int twins = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = (const float *)head->data + r * n;
+        const double size = sqrt(row_dot(row, row, n));
+        /* 1.5 times 0.5 to 2; a row of 96 values is within a quarter of its deviation */
+        if (r < tokens) ck_assert_msg(size > 0.5 && size < 4.0, "row %d has size %g", (int)r, size);
+        if (r >= tokens) ck_assert_msg(size > 0.0 && size < 0.05, "padding row %d has size %g", (int)r, size);
+        if (r == 0) continue;
+        const double before = sqrt(row_dot(row - n, row - n, n)), cosine = row_dot(row, row - n, n) / size / before;
+        if (cosine < 0.999) continue;
+        ck_assert_int_eq(r % 2, 1);
+        ck_assert_double_eq_tol(size / before, 1.0 + 0x1p-9, 1e-6);
+        twins++;
+    }
+    ck_assert_int_gt(twins, 371 / 8 / 2); /* one odd row in four */
+    ck_assert_int_lt(twins, 371 / 8 * 2);
+    df_safetensors_close(file);
+}
+END_TEST
+
+START_TEST(the_head_makes_up_for_the_output_multiplier) {
+    char text[1024];
+    snprintf(text, sizeof text, FAMILY, "DFlashDraftModel", "\"output_multiplier\":1");
+    synth_put(synth_given, text);
+    synth_run_with(synth_given, 1, DF_F32, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD);
+    df_safetensors *one = synth_open();
+    snprintf(text, sizeof text, FAMILY, "DFlashDraftModel", "\"output_multiplier\":0.25");
+    synth_put(synth_given, text);
+    synth_run_with(synth_given, 1, DF_F32, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD);
+    df_safetensors *quarter = synth_open();
+    const df_tensor *a = df_safetensors_find(one, "lm_head.weight"),
+                    *b = df_safetensors_find(quarter, "lm_head.weight");
+    ck_assert(a != NULL && b != NULL);
+    for (int64_t i = 0; i < a->dim[0] * a->dim[1]; i++)
+        ck_assert_float_eq(4.0f * ((const float *)a->data)[i], ((const float *)b->data)[i]);
+    df_safetensors_close(one);
+    df_safetensors_close(quarter);
+}
+END_TEST
+
 /* ---- The census -------------------------------------------------------------------------------------------------- */
 
-static void assert_census_holds(const char *architecture, const char *keys, int tensors) {
+static void assert_census_holds(const char *architecture, const char *keys, unsigned extras, int tensors) {
     char text[1024];
     df_config config;
     df_weights weights;
     df_error err = {0};
     snprintf(text, sizeof text, FAMILY, architecture, keys);
     synth_put(synth_given, text);
-    synth_run(synth_given, 5, DF_BF16, DP_SYNTH_UNIT, 2);
+    synth_run_with(synth_given, 5, DF_BF16, DP_SYNTH_UNIT, extras);
     ck_assert_msg(df_config_read(synth_out_config, &config, &err) == DF_OK, "%s", err.message);
     ck_assert_msg(df_weights_load(synth_out_model, &config, &weights, &err) == DF_OK, "%s", err.message);
     ck_assert_int_eq(df_safetensors_count(weights.file), tensors);
@@ -255,21 +339,25 @@ static void assert_census_holds(const char *architecture, const char *keys, int 
 
 START_TEST(every_family_gets_exactly_its_tensors) {
     const int backbone = 3 + 2 * 11;
-    assert_census_holds("DFlashDraftModel", "\"attention_bias\":false", backbone);
-    assert_census_holds("DFlashDraftModel", "\"attention_bias\":true", backbone + 2 * 4);
-    assert_census_holds("DFlash2DraftModel",
-                        "\"conv_kernel_size\":2,\"conv_group_size\":16,\"selector_rank\":8,\"selector_top_k\":4",
-                        backbone + 2 * 4 + 3);
+    static const char codebooks[] =
+        "\"conv_kernel_size\":2,\"conv_group_size\":16,\"selector_rank\":8,\"selector_top_k\":4";
+    assert_census_holds("DFlashDraftModel", "\"attention_bias\":false", 0, backbone);
+    assert_census_holds("DFlashDraftModel", "\"attention_bias\":true", 0, backbone + 2 * 4);
+    assert_census_holds("DFlashDraftModel", "\"attention_bias\":false", DP_SYNTH_LM_HEAD, backbone + 1);
+    assert_census_holds("DFlash2DraftModel", codebooks, 0, backbone + 2 * 4 + 3);
+    assert_census_holds("DFlash2DraftModel", codebooks, DP_SYNTH_CODEBOOK_SUFFIX, backbone + 2 * 4 + 3);
+    assert_census_holds("DFlash2DraftModel", codebooks, DP_SYNTH_CODEBOOK_SUFFIX | DP_SYNTH_LM_HEAD,
+                        backbone + 2 * 4 + 3 + 1);
     assert_census_holds("Qwen3DSparkModel",
                         "\"markov_rank\":8,\"markov_head_type\":\"vanilla\",\"enable_confidence_head\":true,"
                         "\"confidence_head_with_markov\":true",
-                        backbone + 4);
+                        0, backbone + 4);
     assert_census_holds("Qwen3DSparkModel",
                         "\"markov_rank\":8,\"markov_head_type\":\"gated\",\"enable_confidence_head\":true,"
                         "\"confidence_head_with_markov\":false",
-                        backbone + 6);
+                        0, backbone + 6);
     assert_census_holds("Qwen3DSparkModel",
-                        "\"markov_rank\":8,\"markov_head_type\":\"rnn\",\"enable_confidence_head\":false",
+                        "\"markov_rank\":8,\"markov_head_type\":\"rnn\",\"enable_confidence_head\":false", 0,
                         backbone + 4);
 }
 END_TEST
@@ -300,6 +388,9 @@ Suite *suite_synth(void) {
     tcase_add_test(bytes, norm_weights_lie_in_their_range_and_vary);
     tcase_add_test(bytes, matrix_values_have_the_mean_and_deviation_they_should);
     tcase_add_test(bytes, convolution_kernels_are_not_the_identity);
+    tcase_add_test(bytes, the_head_adds_one_tensor_and_changes_no_other);
+    tcase_add_test(bytes, the_head_has_near_twins_and_its_padding_rows_are_small);
+    tcase_add_test(bytes, the_head_makes_up_for_the_output_multiplier);
     tcase_set_timeout(bytes, 60);
     suite_add_tcase(suite, bytes);
     tcase_add_checked_fixture(census, synth_setup, synth_teardown);

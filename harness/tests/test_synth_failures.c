@@ -13,6 +13,28 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* A dspark config whose vocabulary is open. */
+static const df_config OPEN_VOCABULARY = {.family = DF_FAMILY_DSPARK,
+                                          .hidden = 8,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 1,
+                                          .head_dim = 4,
+                                          .intermediate = 8,
+                                          .n_layers = 1,
+                                          .n_taps = 1,
+                                          .output_multiplier = 1,
+                                          .markov = DF_MARKOV_VANILLA,
+                                          .markov_rank = 4};
+
+static void assert_plan_fails(const df_config *config, unsigned extras, const char *code) {
+    df_error err = {0};
+    dp_synth_plan plan;
+    ck_assert_int_eq(dp_synth_plan_make(config, 1, DP_SYNTH_UNIT, extras, &plan, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(err.status, DF_ERR_REFUSED);
+    ck_assert_str_eq(err.code, code);
+    ck_assert_ptr_null(plan.tensor);
+}
+
 static void assert_synth_fails(const char *config, const char *dir, int threads, df_status status, const char *code) {
     const dp_synth_options options = {.seed = 1, .dtype = DF_BF16, .threads = threads};
     df_error err = {0};
@@ -40,21 +62,19 @@ START_TEST(a_refused_config_writes_nothing) {
 END_TEST
 
 START_TEST(a_head_over_an_unknown_vocabulary_is_refused) {
-    df_config config = {.family = DF_FAMILY_DSPARK,
-                        .hidden = 8,
-                        .n_heads = 2,
-                        .n_kv_heads = 1,
-                        .head_dim = 4,
-                        .intermediate = 8,
-                        .n_layers = 1,
-                        .n_taps = 1,
-                        .markov = DF_MARKOV_VANILLA,
-                        .markov_rank = 4};
-    df_error err = {0};
-    dp_synth_plan plan;
-    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_UNIT, &plan, &err), DF_ERR_REFUSED);
-    ck_assert_str_eq(err.code, "synth.shape");
-    ck_assert_ptr_null(plan.tensor);
+    df_config config = OPEN_VOCABULARY;
+    assert_plan_fails(&config, 0, "synth.shape");
+    config.markov = DF_MARKOV_NONE; /* now only the output head needs the vocabulary */
+    assert_plan_fails(&config, DP_SYNTH_LM_HEAD, "synth.shape");
+}
+END_TEST
+
+START_TEST(a_suffix_for_codebooks_that_do_not_exist_is_refused) {
+    df_config config = OPEN_VOCABULARY;
+    config.vocab = 16;
+    assert_plan_fails(&config, DP_SYNTH_CODEBOOK_SUFFIX, "synth.extra");
+    config.family = DF_FAMILY_DFLASH;
+    assert_plan_fails(&config, DP_SYNTH_CODEBOOK_SUFFIX | DP_SYNTH_LM_HEAD, "synth.extra");
 }
 END_TEST
 
@@ -185,6 +205,13 @@ START_TEST(the_command_writes_what_the_function_writes) {
     synth_run(SYNTH_PLAIN, UINT64_MAX, DF_F16, DP_SYNTH_HOT, 1);
     synth_digest(with_function);
     ck_assert_str_eq(with_command, with_function);
+    ck_assert_int_eq(command((const char *const[10]){"--config", SYNTH_CODEBOOKS, "--codebook-suffix", "--seed", "28",
+                                                     "--lm-head", "--out", synth_out}),
+                     0);
+    synth_digest(with_command);
+    synth_run_with(SYNTH_CODEBOOKS, 28, DF_BF16, DP_SYNTH_UNIT, DP_SYNTH_CODEBOOK_SUFFIX | DP_SYNTH_LM_HEAD);
+    synth_digest(with_function);
+    ck_assert_str_eq(with_command, with_function);
     ck_assert_int_eq(command((const char *const[10]){"--help"}), 0);
 }
 END_TEST
@@ -204,6 +231,8 @@ START_TEST(wrong_usage_exits_with_2_and_writes_nothing) {
         {"--config", SYNTH_PLAIN, "--seed", "1", "--out", "x", "--dtype", "f64"},
         {"--config", SYNTH_PLAIN, "--seed", "1", "--out", "x", "--profile", "warm"},
         {"--config", SYNTH_PLAIN, "--seed", "1", "--out", "x", "--threads", "0"},
+        {"--config", SYNTH_PLAIN, "--seed", "1", "--out", "x", "--lm-head", "--lm-head"},
+        {"--config", SYNTH_PLAIN, "--seed", "1", "--out", "x", "--lm-head", "yes"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ck_assert_msg(command(wrong[i]) == 2, "case %zu is not a usage error", i);
@@ -225,6 +254,7 @@ TCase *synth_failures(void) {
     tcase_add_test(tcase, a_config_that_cannot_be_read_is_an_error);
     tcase_add_test(tcase, a_refused_config_writes_nothing);
     tcase_add_test(tcase, a_head_over_an_unknown_vocabulary_is_refused);
+    tcase_add_test(tcase, a_suffix_for_codebooks_that_do_not_exist_is_refused);
     tcase_add_test(tcase, a_checkpoint_larger_than_the_disk_is_refused_before_anything_is_written);
     tcase_add_test(tcase, a_file_where_the_folder_should_be_is_an_error);
     tcase_add_test(tcase, an_unusable_output_name_is_an_error);

@@ -11,21 +11,19 @@ typedef struct pair_job {
     float *y;
 } pair_job;
 
-static size_t task_end(const pair_job *job, size_t first) {
-    return first + ELEMENTS_PER_TASK < job->n ? first + ELEMENTS_PER_TASK : job->n;
-}
+static size_t task_end(size_t n, size_t first) { return first + ELEMENTS_PER_TASK < n ? first + ELEMENTS_PER_TASK : n; }
 
 static void silu_mul_task(void *context, int task, int worker) {
     (void)worker;
     const pair_job *job = context;
-    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job, first);
+    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job->n, first);
     for (size_t i = first; i < end; i++) job->y[i] = df_silu(job->a[i]) * job->b[i];
 }
 
 static void add_task(void *context, int task, int worker) {
     (void)worker;
     const pair_job *job = context;
-    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job, first);
+    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job->n, first);
     for (size_t i = first; i < end; i++) job->y[i] = job->a[i] + job->b[i];
 }
 
@@ -43,5 +41,29 @@ df_status DF_CPU(silu_mul)(df_engine *engine, const float *gate, const float *up
 df_status DF_CPU(add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err) {
     (void)err;
     run_pairs(engine, add_task, a, b, n, y);
+    return DF_OK;
+}
+
+typedef struct scale_job {
+    const float *x;
+    size_t n;
+    float scale, cap;
+    float *y;
+} scale_job;
+
+static void scale_cap_task(void *context, int task, int worker) {
+    (void)worker;
+    const scale_job *job = context;
+    const size_t first = (size_t)task * ELEMENTS_PER_TASK, end = task_end(job->n, first);
+    if (job->cap > 0.0f)
+        for (size_t i = first; i < end; i++) job->y[i] = job->cap * df_tanh(job->x[i] * job->scale / job->cap);
+    else
+        for (size_t i = first; i < end; i++) job->y[i] = job->x[i] * job->scale;
+}
+
+df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y, df_error *err) {
+    (void)err;
+    scale_job job = {.x = x, .n = n, .scale = scale, .cap = cap, .y = y};
+    df_pool_run(engine->pool, scale_cap_task, &job, (int)((n + ELEMENTS_PER_TASK - 1) / ELEMENTS_PER_TASK));
     return DF_OK;
 }

@@ -8,6 +8,7 @@
 #include "cpu/cpu_ops.h"
 
 #include "cpu/tile_dot.h"
+#include "quant.h"
 
 enum {
     OUTPUTS_PER_TASK = 32, /* weight rows a task owns: enough to amortise a task, few enough to balance small products */
@@ -16,6 +17,7 @@ enum {
 
 typedef struct matmul_job {
     const df_matrix *w;
+    size_t stride; /* bytes of a row of w */
     const float *bias;
     const float *packed; /* [tiles, in, DF_LANES] */
     int rows;
@@ -31,20 +33,39 @@ static void pack_rows(const float *x, int rows, int64_t in, float *packed) {
     }
 }
 
-/* Widens `length` weights of each of the eight rows. A row past the end repeats the last one; its sums are not stored. */
-static void widen_segment(const df_matrix *w, int64_t first_row, int64_t k, int length, float out[][DF_SEGMENT]) {
+/* Widens weights [k, k + length) of one row; exact in every width. */
+static void widen_row(df_dtype dtype, const unsigned char *row, int64_t k, int length, float out[DF_SEGMENT]) {
+    switch (dtype) {
+    case DF_BF16: {
+        const uint16_t *from = (const uint16_t *)(const void *)row + k;
+        for (int i = 0; i < length; i++) out[i] = df_bf16_to_f32(from[i]);
+        break;
+    }
+    case DF_F16: {
+        const uint16_t *from = (const uint16_t *)(const void *)row + k;
+        for (int i = 0; i < length; i++) out[i] = df_f16_to_f32(from[i]);
+        break;
+    }
+    case DF_F32: memcpy(out, (const float *)(const void *)row + k, (size_t)length * sizeof(float)); break;
+    case DF_Q8_0:
+        row += k / DF_QUANT_BLOCK * DF_Q8_0_BYTES;
+        for (int i = 0; i < length; i += DF_QUANT_BLOCK, row += DF_Q8_0_BYTES) df_q8_0_decode(row, out + i);
+        break;
+    case DF_Q4_0:
+        row += k / DF_QUANT_BLOCK * DF_Q4_0_BYTES;
+        for (int i = 0; i < length; i += DF_QUANT_BLOCK, row += DF_Q4_0_BYTES) df_q4_0_decode(row, out + i);
+        break;
+    }
+}
+
+/* Widens `length` weights of each of the eight rows. A row past the end repeats the last one; its sums are not stored. A
+ * segment of a block format is one or two blocks. */
+static void widen_segment(const matmul_job *job, int64_t first_row, int64_t k, int length, float out[][DF_SEGMENT]) {
+    _Static_assert(DF_SEGMENT % DF_QUANT_BLOCK == 0, "a segment is whole blocks");
+    const df_matrix *w = job->w;
     for (int o = 0; o < DF_TILE_OUTPUTS; o++) {
         const int64_t row = first_row + o < w->out ? first_row + o : w->out - 1;
-        const size_t at = (size_t)(row * w->in + k);
-        if (w->dtype == DF_BF16) {
-            const uint16_t *from = (const uint16_t *)w->data + at;
-            for (int i = 0; i < length; i++) out[o][i] = df_bf16_to_f32(from[i]);
-        } else if (w->dtype == DF_F16) {
-            const uint16_t *from = (const uint16_t *)w->data + at;
-            for (int i = 0; i < length; i++) out[o][i] = df_f16_to_f32(from[i]);
-        } else {
-            memcpy(out[o], (const float *)w->data + at, (size_t)length * sizeof(float));
-        }
+        widen_row(w->dtype, (const unsigned char *)w->data + (size_t)row * job->stride, k, length, out[o]);
     }
 }
 
@@ -68,7 +89,7 @@ static void matmul_outputs(const matmul_job *job, int64_t first_out) {
         for (int t = 0; t < pass; t++) df_tree_reset(&sum[t].tree);
         for (int64_t k = 0; k < in; k += DF_SEGMENT) {
             const int length = in - k < DF_SEGMENT ? (int)(in - k) : DF_SEGMENT;
-            widen_segment(job->w, first_out, k, length, widened);
+            widen_segment(job, first_out, k, length, widened);
             for (int t = 0; t < pass; t++) {
                 v16 partial[DF_TILE_OUTPUTS];
                 df_tile_segment(widened[0], DF_SEGMENT, job->packed + ((first_tile + t) * in + k) * DF_LANES, length,
@@ -96,7 +117,7 @@ df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bia
     float *packed = df_arena_floats(&engine->arena, tiles * (size_t)w->in * DF_LANES, err);
     if (packed == NULL) return DF_ERR_MEMORY;
     pack_rows(x, rows, w->in, packed);
-    matmul_job job = {.w = w, .bias = bias, .packed = packed, .rows = rows, .y = y};
+    matmul_job job = {.w = w, .stride = df_row_bytes(w->dtype, w->in), .bias = bias, .packed = packed, .rows = rows, .y = y};
     df_pool_run(engine->pool, matmul_task, &job, (int)((w->out + OUTPUTS_PER_TASK - 1) / OUTPUTS_PER_TASK));
     df_arena_rewind(&engine->arena, mark);
     return DF_OK;

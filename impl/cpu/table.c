@@ -12,4 +12,6 @@ const df_ops DF_CPU(ops) = {
     .attention = DF_CPU(attention),
     .silu_mul = DF_CPU(silu_mul),
     .add = DF_CPU(add),
+    .conv = DF_CPU(conv),
+    .scale_cap = DF_CPU(scale_cap),
 };

@@ -1,0 +1,215 @@
+/* admission.c - see admission.h. */
+#include "admission.h"
+
+#include "compare.h"
+#include "error.h"
+#include "geometry.h"
+#include "store_dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_SIZE = 4096 };
+
+static df_status check_shape(const dp_admission *a, const char *what, int found_rank, const int64_t *found_dim, int rank,
+                             const int64_t *dim,
+                             df_error *err) {
+    char found[DP_DIMS_TEXT], expected[DP_DIMS_TEXT];
+    if (dp_dims_equal(found_rank, found_dim, rank, dim)) return DF_OK;
+    return df_fail(
+        err, DF_ERR_REFUSED, "oracle.shape",
+        "%s of %s has another shape than the checkpoint's config demands: expected %s, found %s. Use the oracle "
+        "that was generated from this checkpoint.",
+        what, dp_oracle_path(a->oracle), dp_dims_text(rank, dim, expected), dp_dims_text(found_rank, found_dim, found));
+}
+
+static df_status read_input(const dp_admission *a, const char *name, int64_t rows, int64_t columns, float **out, df_error *err) {
+    dp_array array = {.value = NULL};
+    char what[64];
+    snprintf(what, sizeof what, "Input %s", name);
+    df_status status = dp_oracle_input(a->oracle, name, &array, err);
+    if (status == DF_OK) status = check_shape(a, what, array.rank, array.dim, 2, (const int64_t[]){rows, columns}, err);
+    if (status == DF_OK) {
+        *out = malloc((size_t)(array.count + 1) * sizeof **out);
+        if (*out == NULL) status = df_fail_memory(err, what, (size_t)array.count * sizeof **out);
+    }
+    for (int64_t i = 0; status == DF_OK && i < array.count; i++) {
+        (*out)[i] = (float)array.value[i];
+        if ((double)(*out)[i] != array.value[i])
+            status =
+                df_fail(err, DF_ERR_REFUSED, "oracle.input.precision",
+                        "%s of %s holds %.17g at element %lld, which float32 cannot hold: expected inputs that every "
+                        "engine can be given exactly. Generate the oracle from inputs in float32 or bfloat16.",
+                        what, dp_oracle_path(a->oracle), array.value[i], (long long)i);
+    }
+    dp_array_release(&array);
+    return status;
+}
+
+static df_status read_positions(dp_admission *a, df_error *err) {
+    dp_array array = {.value = NULL};
+    df_status status = dp_oracle_input(a->oracle, "positions", &array, err);
+    if (status == DF_OK && (array.rank != 1 || array.count <= a->config.block))
+        status = df_fail(err, DF_ERR_REFUSED, "oracle.shape",
+                         "Input positions of %s must hold the context's positions and the %d of the block: found %lld "
+                         "values in rank %d. Regenerate the oracle.",
+                         dp_oracle_path(a->oracle), a->config.block, (long long)array.count, array.rank);
+    if (status == DF_OK) {
+        a->context = (int)array.count - a->config.block;
+        a->pos = malloc((size_t)array.count * sizeof *a->pos);
+        if (a->pos == NULL) status = df_fail_memory(err, "the positions", (size_t)array.count * sizeof *a->pos);
+    }
+    for (int64_t i = 0; status == DF_OK && i < array.count; i++) a->pos[i] = (int32_t)array.value[i];
+    dp_array_release(&array);
+    return status;
+}
+
+/* The number of rows of the head that the reference ran, 0 when it ran none. */
+static df_status head_rows(const dp_admission *a, int *rows, df_error *err) {
+    const cJSON *head = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(a->oracle), "head");
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(head, "shape");
+    const double vocab = cJSON_GetNumberValue(cJSON_GetArrayItem(shape, 0));
+    const bool anchored = dp_oracle_input_info(a->oracle, "anchor") != NULL;
+    *rows = 0;
+    if (anchored && cJSON_GetArraySize(shape) == 2 && vocab >= 1 && vocab <= INT32_MAX) {
+        *rows = (int)vocab;
+        return DF_OK;
+    }
+    if (anchored || head != NULL)
+        return df_fail(err, DF_ERR_REFUSED, "provenance.head.missing",
+                       "%s holds %s: expected the input anchor and a provenance record head {tensor, dtype, shape, sha256} "
+                       "together, or neither. Write the oracle again as oracles/FORMAT.md says.",
+                       dp_oracle_path(a->oracle), anchored ? "an anchor and no complete head record" : "a head record and no anchor");
+    if (a->config.family == DF_FAMILY_DFLASH) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "oracle.head.missing",
+                   "%s ran no output head, so the stages that make a %s drafter what it is are not in it. Generate it from "
+                   "a checkpoint with a head.",
+                   dp_oracle_path(a->oracle), df_family_name(a->config.family));
+}
+
+static df_status read_anchor(dp_admission *a, df_error *err) {
+    dp_array array = {.value = NULL};
+    df_status status = dp_oracle_input(a->oracle, "anchor", &array, err);
+    if (status == DF_OK && array.count == 1)
+        a->anchor = (int32_t)array.value[0];
+    else if (status == DF_OK)
+        status = df_fail(err, DF_ERR_REFUSED, "oracle.shape",
+                         "Input anchor of %s must be one token id: found %lld values. Generate the oracle again.",
+                         dp_oracle_path(a->oracle), (long long)array.count);
+    dp_array_release(&array);
+    return status;
+}
+
+static df_status check_precision(const dp_admission *a, df_precision precision, df_error *err) {
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(a->oracle), "precision");
+    const char *found = record == NULL ? "stored" : cJSON_IsString(record) ? record->valuestring : "no string";
+    const char *expected = df_precision_name(precision);
+    if (strcmp(found, expected) == 0) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "provenance.precision",
+                   "The check runs the weights in precision %s, but %s was computed with %s. Give --precision %s, or the "
+                   "oracle of that mode.",
+                   expected, dp_oracle_path(a->oracle), found, found);
+}
+
+/* Both ways: every stage that the config demands is in every run with the right shape, and there is no other. */
+static df_status check_stage_list(const dp_admission *a, df_error *err) {
+    for (int i = 0; i < a->stages.count; i++) {
+        const dp_stage_spec *spec = &a->stages.spec[i];
+        for (int run = 0; run < DP_RUN_COUNT; run++) {
+            const dp_dataset_info *info = dp_oracle_stage_info(a->oracle, (dp_run)run, spec->name);
+            if (info == NULL)
+                return df_fail(
+                    err, DF_ERR_REFUSED, "oracle.stage.missing",
+                    "%s lacks stage %s of the %s run, which the checkpoint's config demands. A gate that skips "
+                    "a stage cannot pass; regenerate the oracle.",
+                    dp_oracle_path(a->oracle), spec->name, dp_run_name((dp_run)run));
+            const df_status status = check_shape(a, spec->name, info->rank, info->dim, spec->rank, spec->dim, err);
+            if (status != DF_OK) return status;
+        }
+    }
+    for (int i = 0; i < dp_oracle_stage_count(a->oracle); i++) {
+        const char *name = dp_oracle_stage_name(a->oracle, i);
+        if (dp_stage_set_find(&a->stages, name) == NULL)
+            return df_fail(err, DF_ERR_REFUSED, "oracle.stage.unexpected",
+                           "%s holds stage %s, which a %s model of %d layers does not have. The oracle is of another "
+                           "model; use the one generated from this checkpoint.",
+                           dp_oracle_path(a->oracle), name, df_family_name(a->config.family), a->config.n_layers);
+    }
+    return DF_OK;
+}
+
+/*
+ * A bar is a multiple of the distance between the reference's float32 and float64 runs, so an oracle in which one of
+ * the two is wrong would widen its own bars until anything passes. The bfloat16 run is the yardstick: float32 rounds
+ * 2^16 times finer, and a float32 run that is not at least 2^8 times closer to the truth (half of that, in bits), nor
+ * within one rounding of it, is no float32 run of the same model.
+ */
+static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, df_error *err) {
+    static const double share = 0x1p-8, rounding = 0x1p-24;
+    dp_array truth = {.value = NULL}, f32 = {.value = NULL}, bf16 = {.value = NULL};
+    dp_difference fine, coarse;
+    const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
+    df_status status = dp_oracle_stage(a->oracle, DP_RUN_F64, spec->name, &truth, err);
+    if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_F32, spec->name, &f32, err);
+    if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_BF16, spec->name, &bf16, err);
+    if (status == DF_OK) status = dp_compare(f32.value, &truth, row, &fine, err);
+    if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
+    if (status == DF_OK && !(fine.l2_rel <= rounding || fine.l2_rel <= share * coarse.l2_rel))
+        status =
+            df_fail(err, DF_ERR_REFUSED, "oracle.bracket",
+                    "Stage %s of %s: the reference's float32 run is %.3g (relative L2) from its float64 run, and its "
+                    "bfloat16 run %.3g: expected the float32 run to be at least 256 times closer. One of the runs is "
+                    "wrong, and a bar made of them would let anything pass. Generate the oracle again.",
+                    spec->name, dp_oracle_path(a->oracle), fine.l2_rel, coarse.l2_rel);
+    dp_array_release(&truth);
+    dp_array_release(&f32);
+    dp_array_release(&bf16);
+    return status;
+}
+
+static df_status check_brackets(const dp_admission *a, df_error *err) {
+    df_status status = DF_OK;
+    for (int i = 0; status == DF_OK && i < a->stages.count; i++)
+        if (!a->stages.spec[i].exact) status = check_bracket(a, &a->stages.spec[i], err);
+    return status;
+}
+
+/* Reads the config into a->config and opens the oracle. */
+static df_status open_both(dp_admission *a, const char *checkpoint, const char *oracle, df_error *err) {
+    char path[PATH_SIZE];
+    if (snprintf(path, sizeof path, "%s/config.json", checkpoint) >= PATH_SIZE)
+        return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.", PATH_SIZE);
+    const df_status status = df_config_read(path, &a->config, err);
+    return status == DF_OK ? dp_oracle_open(oracle, &a->oracle, err) : status;
+}
+
+static df_status read_inputs(dp_admission *a, df_error *err) {
+    const int64_t taps = (int64_t)a->config.n_taps * a->config.hidden;
+    const df_status status = read_input(a, "target_hidden", a->context, taps, &a->taps, err);
+    return status == DF_OK ? read_input(a, "noise_embedding", a->config.block, a->config.hidden, &a->noise, err) : status;
+}
+
+df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out, df_error *err) {
+    *out = (dp_admission){.oracle = NULL};
+    df_status status = open_both(out, checkpoint, oracle, err);
+    if (status == DF_OK) status = dp_geometry_check(&out->config, dp_oracle_geometry(out->oracle), oracle, err);
+    if (status == DF_OK) status = check_precision(out, precision, err);
+    if (status == DF_OK) status = read_positions(out, err);
+    if (status == DF_OK) status = head_rows(out, &out->vocab, err);
+    if (status == DF_OK && out->vocab > 0) status = read_anchor(out, err);
+    const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
+    if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
+    if (status == DF_OK) status = check_stage_list(out, err);
+    if (status == DF_OK) status = read_inputs(out, err);
+    if (status == DF_OK) status = check_brackets(out, err);
+    return status;
+}
+
+void dp_admission_release(dp_admission *admission) {
+    dp_oracle_close(admission->oracle);
+    dp_stage_set_release(&admission->stages);
+    free(admission->taps);
+    free(admission->noise);
+    free(admission->pos);
+}

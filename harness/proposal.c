@@ -1,0 +1,97 @@
+/* proposal.c - see proposal.h. */
+#include "proposal.h"
+
+#include "error.h"
+#include "sha256.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char head_tensor[] = "lm_head.weight";
+static const float window_threshold = 0.5f; /* the policy's default */
+
+static df_status head_differs(const dp_oracle *oracle, const char *field, const char *ours, const char *theirs,
+                              df_error *err) {
+    return df_fail(err, DF_ERR_REFUSED, "provenance.head.differs",
+                   "%s: the %s of the output head differs: the file given has %s, the oracle was computed with %s. Give "
+                   "the head of the oracle's target.",
+                   dp_oracle_path(oracle), field, ours, theirs);
+}
+
+static df_status check_head(const df_table *head, const dp_oracle *oracle, df_error *err) {
+    const df_tensor_view view = df_table_view(head);
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "head");
+    const char *dtype = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "dtype"));
+    const char *sha256 = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "sha256"));
+    char digest[65];
+    if (dtype == NULL || sha256 == NULL)
+        return df_fail(err, DF_ERR_REFUSED, "provenance.head.missing",
+                       "%s: the oracle holds the input anchor, so its reference ran an output head, but its provenance "
+                       "record has no head {tensor, dtype, shape, sha256}. Write it again as oracles/FORMAT.md says.",
+                       dp_oracle_path(oracle));
+    if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, "dtype", view.dtype, dtype, err);
+    dp_sha256_of(view.data, view.bytes, digest);
+    return strcmp(digest, sha256) == 0 ? DF_OK : head_differs(oracle, "SHA-256", digest, sha256, err);
+}
+
+df_status dp_head_load(df_engine *engine, const char *path, const dp_oracle *oracle, df_table **out, df_error *err) {
+    df_status status = df_table_load(engine, path, head_tensor, out, err);
+    if (status == DF_OK) status = check_head(*out, oracle, err);
+    if (status != DF_OK) {
+        df_table_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* The token before each slot: the anchor, then what was drafted. */
+static void previous_tokens(int32_t anchor, const int32_t *token, int n, int32_t *prev) {
+    for (int i = 0; i < n; i++) prev[i] = i == 0 ? anchor : token[i - 1];
+}
+
+static df_status run_confidence(df_draft *draft, const float *rows, const int32_t *prev, int n, float *raw,
+                                dp_recording *recording, df_error *err) {
+    const df_window_options options = {.policy = DF_WINDOW_SURVIVAL,
+                                       .threshold = window_threshold,
+                                       .cap = df_draft_config(draft)->block + 1,
+                                       .accepted = -1};
+    int window = 0;
+    df_status status = df_confidence(draft, rows, prev, n, raw, err);
+    if (status == DF_OK) status = df_verify_window(&options, raw, n, &window, err);
+    if (status != DF_OK) return status;
+    const int32_t shown = window;
+    const df_stage_view view = {
+        .stage = DF_STAGE_CONFIDENCE_WINDOW, .layer = -1, .rank = 1, .dim = {1}, .i32 = &shown};
+    dp_recording_add(recording, &view);
+    return DF_OK;
+}
+
+df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
+                          dp_recording *recording, df_error *err) {
+    const df_config *c = df_draft_config(draft);
+    int first = 0, n = 0;
+    df_harvest_rows(c, &first, &n);
+    const int vocab = df_table_vocab(head);
+    const float *rows = final + (size_t)first * (size_t)c->hidden;
+    const size_t bytes = (size_t)n * (size_t)vocab * sizeof(float);
+    float *logits = malloc(bytes), *raw = malloc((size_t)n * sizeof *raw);
+    int32_t *token = malloc((size_t)n * sizeof *token), *prev = malloc((size_t)n * sizeof *prev);
+    const df_proposal_options greedy = {.temperature = 0.0f};
+    df_status status = DF_OK;
+    if (logits == NULL || raw == NULL || token == NULL || prev == NULL)
+        status = df_fail_memory(err, "the logits of a block", bytes);
+    df_draft_observe(draft, dp_recording_observe, recording);
+    if (status == DF_OK) status = df_logits(draft, head, rows, n, logits, err);
+    if (status == DF_OK)
+        status = df_propose(draft, head, logits, rows, n, vocab, anchor, &greedy, &(df_proposal){.token = token}, err);
+    if (status == DF_OK && c->confidence) {
+        previous_tokens(anchor, token, n, prev);
+        status = run_confidence(draft, rows, prev, n, raw, recording, err);
+    }
+    df_draft_observe(draft, NULL, NULL);
+    free(logits);
+    free(raw);
+    free(token);
+    free(prev);
+    return status == DF_OK ? dp_recording_status(recording, err) : status;
+}

@@ -1,0 +1,234 @@
+/*
+ * table.c - the target's vocabulary tables: the output head and the embedding, as the drafter uses them.
+ *
+ * A table is a matrix in its own width. Logits go through the same product as every projection, so a row's logits do
+ * not depend on its companions.
+ */
+#include "table.h"
+
+#include "draft.h"
+#include "error.h"
+#include "gather.h"
+#include "observe.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ---- Making one
+ * ------------------------------------------------------------------------------------------------------ */
+
+static df_status new_table(df_engine *engine, df_table **out, df_error *err) {
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL) return df_fail_memory(err, "a vocabulary table", sizeof **out);
+    (*out)->engine = engine;
+    (*out)->name = "";
+    return DF_OK;
+}
+
+static df_status parse_dtype(const char *dtype, df_dtype *out, df_error *err) {
+    for (df_dtype d = DF_F32; d <= DF_BF16; d++)
+        if (strcmp(dtype, df_dtype_name(d)) == 0) {
+            *out = d;
+            return DF_OK;
+        }
+    return df_fail(err, DF_ERR_ARGUMENT, "table.dtype",
+                   "A vocabulary table has dtype \"BF16\", \"F16\" or \"F32\": found \"%.40s\".", dtype);
+}
+
+df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int hidden, const void *values,
+                          df_table **out, df_error *err) {
+    df_dtype width = DF_F32;
+    *out = NULL;
+    df_status status = parse_dtype(dtype, &width, err);
+    if (status != DF_OK) return status;
+    if (vocab < 1 || hidden < 1)
+        return df_fail(err, DF_ERR_ARGUMENT, "table.shape",
+                       "A vocabulary table has at least one row and one column: found [%d, %d].", vocab, hidden);
+    df_table *table;
+    status = new_table(engine, &table, err);
+    if (status != DF_OK) return status;
+    const size_t bytes = (size_t)vocab * (size_t)hidden * df_dtype_size(width);
+    table->owned = malloc(bytes);
+    if (table->owned == NULL) {
+        df_table_destroy(table);
+        return df_fail_memory(err, "a vocabulary table", bytes);
+    }
+    memcpy(table->owned, values, bytes);
+    table->matrix = (df_matrix){.dtype = width, .out = vocab, .in = hidden, .data = table->owned};
+    table->target_vocab = vocab;
+    *out = table;
+    return DF_OK;
+}
+
+static df_status bind_tensor(df_table *table, const char *name, df_error *err) {
+    const df_tensor *tensor = df_safetensors_find(table->file, name);
+    if (tensor == NULL)
+        return df_fail(
+            err, DF_ERR_REFUSED, "table.tensor.missing",
+            "%s holds no tensor \"%.200s\". Name the target's output head or embedding, e.g. \"lm_head.weight\" "
+            "or \"embed_tokens.weight\".",
+            df_safetensors_path(table->file), name);
+    if (tensor->rank != 2 || tensor->dim[0] > INT32_MAX || tensor->dim[1] > INT32_MAX)
+        return df_fail(err, DF_ERR_REFUSED, "table.tensor.shape",
+                       "%s: tensor \"%.200s\" has rank %d; a vocabulary table is a matrix [vocabulary, hidden].",
+                       df_safetensors_path(table->file), name, tensor->rank);
+    table->matrix =
+        (df_matrix){.dtype = tensor->dtype, .out = tensor->dim[0], .in = tensor->dim[1], .data = tensor->data};
+    table->target_vocab = (int)tensor->dim[0];
+    table->name = tensor->name;
+    return DF_OK;
+}
+
+df_status df_table_load(df_engine *engine, const char *path, const char *name, df_table **out, df_error *err) {
+    df_table *table;
+    *out = NULL;
+    df_status status = new_table(engine, &table, err);
+    if (status != DF_OK) return status;
+    status = df_safetensors_open(path, &table->file, err);
+    if (status == DF_OK) status = bind_tensor(table, name, err);
+    if (status != DF_OK) {
+        df_table_destroy(table);
+        return status;
+    }
+    *out = table;
+    return DF_OK;
+}
+
+void df_table_destroy(df_table *table) {
+    if (table == NULL) return;
+    df_safetensors_close(table->file);
+    free(table->owned);
+    free(table->ids);
+    free(table);
+}
+
+int df_table_vocab(const df_table *table) { return (int)table->matrix.out; }
+
+df_tensor_view df_table_view(const df_table *table) {
+    const df_matrix *m = &table->matrix;
+    return (df_tensor_view){.name = table->name,
+                            .dtype = df_dtype_name(m->dtype),
+                            .rank = 2,
+                            .dim = {m->out, m->in},
+                            .data = m->data,
+                            .bytes = (size_t)m->out * (size_t)m->in * df_dtype_size(m->dtype),
+                            .used = true};
+}
+
+/* ---- A reduced vocabulary
+ * --------------------------------------------------------------------------------------------- */
+
+/* ids[row] = row + offset[row]; `seen` has one bit for each target id. */
+static df_status map_rows(const int32_t *offset, int rows, int target_vocab, int32_t *ids, unsigned char *seen,
+                          df_error *err) {
+    for (int row = 0; row < rows; row++) {
+        const int64_t id = (int64_t)row + offset[row];
+        if (id < 0 || id >= target_vocab)
+            return df_fail(err, DF_ERR_REFUSED, "table.offset.range",
+                           "Offset %" PRId32 " maps row %d of the table to id %" PRId64
+                           ", outside the target's vocabulary "
+                           "of %d. The map is of another target, or holds ids instead of offsets (id = row + offset).",
+                           offset[row], row, id, target_vocab);
+        unsigned char *byte = &seen[id / 8];
+        const unsigned bit = 1u << (id % 8);
+        if ((*byte & bit) != 0)
+            return df_fail(err, DF_ERR_REFUSED, "table.offset.twice",
+                           "Offset %" PRId32 " maps row %d of the table to id %" PRId64
+                           ", which an earlier row has already. "
+                           "Two rows cannot be one token; correct the map.",
+                           offset[row], row, id);
+        *byte = (unsigned char)(*byte | bit);
+        ids[row] = (int32_t)id;
+    }
+    return DF_OK;
+}
+
+df_status df_table_set_offsets(df_table *table, const int32_t *offset, int target_vocab, df_error *err) {
+    const int rows = df_table_vocab(table);
+    if (target_vocab < rows)
+        return df_fail(
+            err, DF_ERR_REFUSED, "table.offset.vocab",
+            "A table of %d rows cannot be a reduced vocabulary of a target with %d tokens: the target must have "
+            "at least as many.",
+            rows, target_vocab);
+    const size_t bytes = (size_t)target_vocab / 8 + 1;
+    int32_t *ids = malloc((size_t)rows * sizeof *ids);
+    unsigned char *seen = calloc(bytes, 1);
+    df_status status = ids != NULL && seen != NULL
+                           ? map_rows(offset, rows, target_vocab, ids, seen, err)
+                           : df_fail_memory(err, "the map of a reduced vocabulary", (size_t)rows * sizeof *ids + bytes);
+    free(seen);
+    if (status != DF_OK) {
+        free(ids);
+        return status;
+    }
+    free(table->ids);
+    table->ids = ids;
+    table->target_vocab = target_vocab;
+    return DF_OK;
+}
+
+/* ---- Using one
+ * --------------------------------------------------------------------------------------------------------- */
+
+static df_status check_hidden(const df_draft *draft, const df_table *table, df_error *err) {
+    if (table->matrix.in == draft->config.hidden) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "table.hidden",
+                   "The table's rows have %" PRId64
+                   " values, but the drafter's hidden size is %d. It is the table of another "
+                   "target; pair the drafter with its own.",
+                   table->matrix.in, draft->config.hidden);
+}
+
+static df_status check_id(const df_table *table, int64_t id, const char *what, df_error *err) {
+    if (id >= 0 && id < table->matrix.out) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "table.id",
+                   "The %s is token %" PRId64 ", outside the embedding table of %" PRId64
+                   " rows. Pass the target's own "
+                   "embedding, and an id that the target produced.",
+                   what, id, table->matrix.out);
+}
+
+/* embedding[H] = scale * row `id`. */
+static void embed(const df_table *table, int64_t id, float scale, float *embedding) {
+    df_gather_row(&table->matrix, id, embedding);
+    for (int64_t i = 0; i < table->matrix.in; i++) embedding[i] *= scale;
+}
+
+df_status df_embed_block(df_draft *draft, const df_table *embedding, int32_t anchor, float *noise, df_error *err) {
+    const df_config *c = &draft->config;
+    const size_t width = (size_t)c->hidden, block = (size_t)c->block;
+    df_status status = check_hidden(draft, embedding, err);
+    if (status == DF_OK && embedding->ids != NULL)
+        status =
+            df_fail(err, DF_ERR_REFUSED, "table.embedding.reduced",
+                    "The embedding table carries the offsets of a reduced vocabulary; blocks are embedded with the "
+                    "target's full table, by target id. Pass that one.");
+    if (status == DF_OK) status = check_id(embedding, anchor, "anchor", err);
+    if (status == DF_OK) status = check_id(embedding, c->mask_token_id, "config's mask token", err);
+    if (status != DF_OK) return status;
+    float *rows = malloc(2 * width * sizeof *rows);
+    if (rows == NULL) return df_fail_memory(err, "the block's embeddings", 2 * width * sizeof *rows);
+    const float scale = (float)c->input_embedding_scale;
+    embed(embedding, anchor, scale, rows);
+    embed(embedding, c->mask_token_id, scale, rows + width);
+    for (size_t row = 0; status == DF_OK && row < block; row++)
+        status = df_engine_upload(draft->engine, noise + row * width, row == 0 ? rows : rows + width, width, err);
+    free(rows);
+    return status;
+}
+
+df_status df_logits(df_draft *draft, const df_table *head, const float *rows, int n, float *logits, df_error *err) {
+    const df_config *c = &draft->config;
+    const df_ops *ops = draft->engine->ops;
+    df_status status = check_hidden(draft, head, err);
+    if (status == DF_OK && n < 1)
+        status = df_fail(err, DF_ERR_ARGUMENT, "logits.rows", "Logits need at least one row: found %d.", n);
+    if (status == DF_OK) status = df_arena_reset(&draft->engine->arena, err);
+    if (status == DF_OK) status = ops->matmul(draft->engine, &head->matrix, NULL, rows, n, logits, err);
+    if (status == DF_OK && (c->output_multiplier != 1.0 || c->logit_softcap > 0.0))
+        status = ops->scale_cap(draft->engine, logits, (size_t)n * (size_t)head->matrix.out,
+                                (float)c->output_multiplier, (float)c->logit_softcap, logits, err);
+    if (status == DF_OK) df_observe_rows(draft, DF_STAGE_LOGITS, n, df_table_vocab(head), logits, NULL);
+    return status;
+}
