@@ -17,7 +17,7 @@ PACKAGE_LIBS   = $(shell pkg-config --libs $(PACKAGES)) -lpthread -lm
 CPPFLAGS       = -D_GNU_SOURCE -Iimpl -Iharness -I$(BUILD) $(PACKAGE_CFLAGS) -MMD -MP
 
 # The CPU's operations are one text compiled for three instruction sets, with the same bits from each.
-ISA_SOURCES   := matmul rmsnorm rope_apply attention conv elementwise table
+ISA_SOURCES   := matmul rmsnorm rope_apply attention conv elementwise probe table
 FLAGS_generic :=
 FLAGS_avx2    := -mavx2 -mfma -mf16c
 FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512

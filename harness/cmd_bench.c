@@ -39,6 +39,11 @@ static const char help[] =
 
 enum { MOST_REPEATS = 1000, MOST_CONTEXT = 1 << 20 };
 
+/* The least that a program must do: multiply-adds, and bytes read once. */
+typedef struct work {
+    double macs, bytes;
+} work;
+
 typedef struct bench {
     const dp_case *item;
     dp_run_options run;
@@ -49,7 +54,8 @@ typedef struct bench {
     float *features, *noise, *out;
     int32_t *pos;
     double load, ingest, block, round, check;
-    double round_gflop, block_gflop;
+    work ingest_work, round_work, block_work;
+    df_machine machine;
     char isa[16];
     int threads;
     size_t weight_bytes;
@@ -75,10 +81,28 @@ static void fill(float *to, size_t n) {
     }
 }
 
-/* Multiply-adds of the products of `rows` rows of one layer: q and o, k and v, gate, up and down. */
-static double layer_macs(const df_config *c, double query_rows, double key_rows) {
+/* Multiply-adds of one layer: q and o, gate, up and down on the block's rows, k and v on `key_rows`, and every query with
+ * every key for the scores and again for the weighted sum. */
+static double layer_macs(const df_config *c, double block_rows, double key_rows, double keys) {
     const double h = c->hidden, q = (double)c->n_heads * c->head_dim, k = (double)c->n_kv_heads * c->head_dim;
-    return query_rows * h * (2.0 * q + 3.0 * c->intermediate) + key_rows * h * 2.0 * k;
+    const double conv = c->family == DF_FAMILY_DFLASH2 ? 4.0 * c->conv_kernel * h / c->conv_group : 0.0;
+    return block_rows * h * (2.0 * q + 3.0 * c->intermediate + conv) + key_rows * h * 2.0 * k + 2.0 * block_rows * q * keys;
+}
+
+/* Bytes of the layers' matrices as they are held: what a forward reads beside rows and the cache. */
+static double layer_bytes(const df_draft *draft) {
+    double bytes = 0.0;
+    for (int i = 0; i < df_draft_tensor_count(draft); i++) {
+        const df_tensor_view tensor = df_draft_tensor(draft, i);
+        if (tensor.used && strncmp(tensor.name, "layers.", 7) == 0) bytes += (double)tensor.bytes;
+    }
+    return bytes;
+}
+
+static double limit_seconds(const work *least, const df_machine *machine) {
+    const double compute = least->macs / machine->macs_per_second;
+    const double memory = least->bytes / machine->bytes_per_second;
+    return compute > memory ? compute : memory;
 }
 
 static df_status measure_load(bench *b, df_error *err) {
@@ -107,8 +131,11 @@ static df_status prepare_inputs(bench *b, df_error *err) {
     fill(b->features, (size_t)b->context * hidden);
     fill(b->noise, (size_t)c->block * hidden);
     for (size_t i = 0; i < rows; i++) b->pos[i] = (int32_t)i;
-    b->round_gflop = 2e-9 * c->n_layers * layer_macs(c, c->block, c->block);
-    b->block_gflop = 2e-9 * c->n_layers * layer_macs(c, c->block, (double)rows);
+    const double layers = c->n_layers, context = (double)b->context, all = (double)rows, block = c->block;
+    const double cache = 2.0 * 4.0 * layers * context * c->n_kv_heads * c->head_dim, weights = layer_bytes(b->draft);
+    b->ingest_work = (work){.macs = layers * layer_macs(c, 0.0, context, 0.0), .bytes = cache};
+    b->round_work = (work){.macs = layers * layer_macs(c, block, block, all), .bytes = weights + cache};
+    b->block_work = (work){.macs = layers * layer_macs(c, block, all, all), .bytes = weights};
     return df_kv_create(b->draft, (int)rows, &b->kv, err);
 }
 
@@ -181,11 +208,14 @@ static int report(const bench *b, double peak_bytes, const char *command) {
     } rows[] = {{"check, end to end", "s", b->check},
                 {"peak memory of the check, of the weights", "x", peak_bytes / (double)b->weight_bytes},
                 {"load from page cache", "s", b->load},
+                {"machine, multiply-adds in registers", "G/s", 1e-9 * b->machine.macs_per_second},
+                {"machine, bytes read", "GB/s", 1e-9 * b->machine.bytes_per_second},
                 {"ingest_ctx of the context", "ms", 1e3 * b->ingest},
+                {"ingest_ctx, of the limit", "%", 100.0 * limit_seconds(&b->ingest_work, &b->machine) / b->ingest},
                 {"forward_round", "ms", 1e3 * b->round},
-                {"forward_round, products", "GFLOP/s", b->round_gflop / b->round},
+                {"forward_round, of the limit", "%", 100.0 * limit_seconds(&b->round_work, &b->machine) / b->round},
                 {"forward_block", "ms", 1e3 * b->block},
-                {"forward_block, products", "GFLOP/s", b->block_gflop / b->block}};
+                {"forward_block, of the limit", "%", 100.0 * limit_seconds(&b->block_work, &b->machine) / b->block}};
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "schema", "dflash-parity-bench");
     cJSON_AddStringToObject(json, "command", command);
@@ -223,6 +253,7 @@ static int run_bench(bench *b, const char *command) {
     df_status status = dp_case_prepare(b->item, err);
     if (status == DF_OK) status = measure_check(b, &peak_bytes, err);
     if (status == DF_OK) status = df_engine_create(&options, &b->engine, err);
+    if (status == DF_OK) status = df_engine_probe(b->engine, &b->machine, err);
     if (status == DF_OK) status = measure_load(b, err);
     if (status == DF_OK) status = prepare_inputs(b, err);
     if (status == DF_OK) status = measure_forwards(b, err);

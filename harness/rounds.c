@@ -36,8 +36,7 @@ static void missing_stage(dp_arm_result *arm, const char *stage) {
     arm->index = -1;
 }
 
-/* Stages that forward_block shows for the context's rows too, where a round shows the block's rows alone. */
-static bool shows_context(df_stage stage) {
+bool dp_stage_shows_context(df_stage stage) {
     return stage == DF_STAGE_ROPE_COS || stage == DF_STAGE_ROPE_SIN || stage == DF_STAGE_ATTN_K_PROJ ||
            stage == DF_STAGE_ATTN_V || stage == DF_STAGE_ATTN_K_NORM || stage == DF_STAGE_ATTN_K_ROPE;
 }
@@ -80,7 +79,7 @@ static void compare_stages(const dp_recording *block, const dp_recording *round,
         if (b->stage > DF_STAGE_FINAL) continue; /* proposals follow from `final`; compare_cache does the cache */
         df_stage_name(b->stage, b->layer, name);
         const dp_recorded *r = dp_recording_find(round, b->stage, b->layer);
-        const int64_t expected = shows_context(b->stage) ? rows : b->dim[0];
+        const int64_t expected = dp_stage_shows_context(b->stage) ? rows : b->dim[0];
         if (r == NULL || r->rank != b->rank || r->dim[0] != expected || expected > b->dim[0] ||
             !dp_dims_equal(b->rank - 1, b->dim + 1, r->rank - 1, r->dim + 1)) {
             missing_stage(arm, name);

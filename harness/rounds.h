@@ -34,6 +34,9 @@ typedef struct dp_round_input {
 df_status dp_run_arm(df_draft *draft, const dp_round_input *input, const dp_recording *block, const char *name,
                      int chunk, dp_arm_result *out, df_error *err);
 
+/* Stages that forward_block shows for the context's rows too, where a round shows the block's rows alone. */
+bool dp_stage_shows_context(df_stage stage);
+
 /* Where two float buffers first differ in a bit; -1 when they do not. */
 int64_t dp_first_bit_difference(const float *a, const float *b, int64_t count);
 

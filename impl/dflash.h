@@ -203,6 +203,14 @@ void df_engine_destroy(df_engine *engine); /* NULL is allowed; destroy drafts an
 int df_engine_threads(const df_engine *engine);
 const char *df_engine_isa(const df_engine *engine); /* "generic", "avx2", "avx512" */
 
+/* What the machine can do with this engine's instructions and threads, the best of a few short tries: the limits that a
+ * kernel's own figures, taken in the same run, are held against. Takes a second and 512 MiB. */
+typedef struct df_machine {
+    double macs_per_second;  /* float32 multiply-adds, operands in registers */
+    double bytes_per_second; /* read once from memory */
+} df_machine;
+df_status df_engine_probe(df_engine *engine, df_machine *out, df_error *err);
+
 /* Memory of the engine. n is in floats. */
 df_status df_engine_alloc(df_engine *engine, size_t n, float **out, df_error *err);
 void df_engine_free(df_engine *engine, float *buffer);

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 static bool cpu_has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -62,6 +63,36 @@ void df_engine_destroy(df_engine *engine) {
 
 int df_engine_threads(const df_engine *engine) { return df_pool_threads(engine->pool); }
 const char *df_engine_isa(const df_engine *engine) { return engine->ops->name; }
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+df_status df_engine_probe(df_engine *engine, df_machine *out, df_error *err) {
+    enum { TRIES = 7, SINKS = 64 };
+    const size_t n = (size_t)128 << 20; /* floats: past every cache */
+    const int tasks = 4 * df_pool_threads(engine->pool);
+    float *sink = malloc((size_t)(tasks > SINKS ? tasks : SINKS) * sizeof *sink), *memory = malloc(n * sizeof *memory);
+    df_status status = DF_OK;
+    *out = (df_machine){.macs_per_second = 0.0};
+    if (sink == NULL || memory == NULL)
+        status = df_fail_memory(err, "the memory probe", n * sizeof *memory);
+    else
+        memset(memory, 1, n * sizeof *memory); /* not zeros: untouched pages would all be one page of the cache */
+    for (int i = 0; status == DF_OK && i < TRIES; i++) {
+        double start = seconds();
+        const double macs = engine->ops->probe_fma(engine, tasks, sink) / (seconds() - start);
+        start = seconds();
+        const double bytes = engine->ops->probe_read(engine, memory, n, sink) / (seconds() - start);
+        if (macs > out->macs_per_second) out->macs_per_second = macs;
+        if (bytes > out->bytes_per_second) out->bytes_per_second = bytes;
+    }
+    free(sink);
+    free(memory);
+    return status;
+}
 
 df_status df_engine_alloc(df_engine *engine, size_t n, float **out, df_error *err) {
     (void)engine;

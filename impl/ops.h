@@ -66,6 +66,11 @@ typedef struct df_ops {
 
     /* y = x * scale, then, when cap > 0, y = cap tanh(y / cap), every step rounded; y may be x. */
     df_status (*scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y, df_error *err);
+
+    /* For df_engine_probe: multiply-adds done by `tasks` tasks with operands in registers, and bytes read once from
+     * memory[n]. Both return how many, and leave something in sink[max(tasks, 64)]. */
+    double (*probe_fma)(df_engine *engine, int tasks, float *sink);
+    double (*probe_read)(df_engine *engine, const float *memory, size_t n, float *sink);
 } df_ops;
 
 #endif

@@ -82,7 +82,8 @@ static void tile_scores(tile *t) {
         for (int d = 0; d < a->head_dim; d += DF_SEGMENT) {
             const int length = a->head_dim - d < DF_SEGMENT ? a->head_dim - d : DF_SEGMENT;
             v16 partial[DF_TILE_OUTPUTS];
-            df_tile_segment(k + d, key_stride, t->q + d * DF_LANES, length, partial);
+            df_tile_zero(partial);
+            df_tile_accumulate(k + d, key_stride, t->q + d * DF_LANES, length, DF_TILE_IN_ORDER, partial);
             df_tile_push(&sum, (unsigned)(d / DF_SEGMENT), partial);
         }
         for (int i = 0; i < keys; i++)

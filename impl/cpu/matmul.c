@@ -11,13 +11,19 @@
 #include "quant.h"
 
 enum {
-    OUTPUTS_PER_TASK = 32, /* weight rows a task owns: enough to amortise a task, few enough to balance small products */
-    TILES_PER_PASS = 8     /* row tiles that share one widened segment; bounds the unfinished sums kept in cache */
+    OUTPUTS_PER_TASK =
+        32,     /* weight rows a task owns: enough to amortise a task, few enough to balance small products */
+    CHUNK = 32, /* channels widened between two stretches of products: one block of the block formats */
+    PREFETCH_BYTES = 2048, /* how far ahead of the widening each row is asked for */
+    WIDENED_ROW =
+        DF_SEGMENT + 16, /* a cache line apart from a power of two, so that eight rows meet in no cache bank */
+    TILES_PER_PASS = 8   /* row tiles that share one widened segment; bounds the unfinished sums kept in cache */
 };
 
 typedef struct matmul_job {
     const df_matrix *w;
-    size_t stride; /* bytes of a row of w */
+    size_t stride;      /* bytes of a row of w */
+    size_t chunk_bytes; /* bytes of CHUNK channels of it */
     const float *bias;
     const float *packed; /* [tiles, in, DF_LANES] */
     int rows;
@@ -28,44 +34,79 @@ static void pack_rows(const float *x, int rows, int64_t in, float *packed) {
     for (int first = 0; first < rows; first += DF_LANES) {
         const int lanes = rows - first < DF_LANES ? rows - first : DF_LANES;
         for (int64_t k = 0; k < in; k++)
-            for (int lane = 0; lane < DF_LANES; lane++)
-                *packed++ = lane < lanes ? x[(first + lane) * in + k] : 0.0f;
+            for (int lane = 0; lane < DF_LANES; lane++) *packed++ = lane < lanes ? x[(first + lane) * in + k] : 0.0f;
     }
 }
 
-/* Widens weights [k, k + length) of one row; exact in every width. */
-static void widen_row(df_dtype dtype, const unsigned char *row, int64_t k, int length, float out[DF_SEGMENT]) {
+/* Widens a whole chunk of one row, which starts at `from`; exact in every width. bf16 comes out split (tile_dot.h). */
+static inline void widen_chunk(df_dtype dtype, const unsigned char *from, float out[CHUNK]) {
+    const uint16_t *half = (const uint16_t *)(const void *)from;
     switch (dtype) {
     case DF_BF16: {
-        const uint16_t *from = (const uint16_t *)(const void *)row + k;
-        for (int i = 0; i < length; i++) out[i] = df_bf16_to_f32(from[i]);
+        v16 even, odd;
+        v16_split_bf16(half, &even, &odd);
+        v16_store(out, even);
+        v16_store(out + DF_LANES, odd);
         break;
     }
-    case DF_F16: {
-        const uint16_t *from = (const uint16_t *)(const void *)row + k;
-        for (int i = 0; i < length; i++) out[i] = df_f16_to_f32(from[i]);
+    case DF_F16:
+        for (int i = 0; i < CHUNK; i += DF_LANES) v16_store(out + i, v16_load_f16(half + i));
         break;
-    }
-    case DF_F32: memcpy(out, (const float *)(const void *)row + k, (size_t)length * sizeof(float)); break;
+    case DF_F32:
+        memcpy(out, from, CHUNK * sizeof(float));
+        break;
     case DF_Q8_0:
-        row += k / DF_QUANT_BLOCK * DF_Q8_0_BYTES;
-        for (int i = 0; i < length; i += DF_QUANT_BLOCK, row += DF_Q8_0_BYTES) df_q8_0_decode(row, out + i);
+        df_q8_0_decode(from, out);
         break;
     case DF_Q4_0:
-        row += k / DF_QUANT_BLOCK * DF_Q4_0_BYTES;
-        for (int i = 0; i < length; i += DF_QUANT_BLOCK, row += DF_Q4_0_BYTES) df_q4_0_decode(row, out + i);
+        df_q4_0_decode(from, out);
         break;
     }
 }
 
-/* Widens `length` weights of each of the eight rows. A row past the end repeats the last one; its sums are not stored. A
- * segment of a block format is one or two blocks. */
-static void widen_segment(const matmul_job *job, int64_t first_row, int64_t k, int length, float out[][DF_SEGMENT]) {
-    _Static_assert(DF_SEGMENT % DF_QUANT_BLOCK == 0, "a segment is whole blocks");
-    const df_matrix *w = job->w;
-    for (int o = 0; o < DF_TILE_OUTPUTS; o++) {
-        const int64_t row = first_row + o < w->out ? first_row + o : w->out - 1;
-        widen_row(w->dtype, (const unsigned char *)w->data + (size_t)row * job->stride, k, length, out[o]);
+/* The last channels of a row that is no whole number of chunks; only the unblocked widths have such rows. */
+static void widen_rest(df_dtype dtype, const unsigned char *from, int length, float *out) {
+    const uint16_t *half = (const uint16_t *)(const void *)from;
+    const float *whole = (const float *)(const void *)from;
+    for (int i = 0; i < length; i++)
+        out[i] = dtype == DF_F32 ? whole[i] : dtype == DF_F16 ? df_f16_to_f32(half[i]) : df_bf16_to_f32(half[i]);
+}
+
+/* Widens channels [k, k + CHUNK), as far as there are any, of rows [first, last) of the eight, and asks for what comes
+ * later. */
+static inline __attribute__((always_inline)) void widen_rows(const matmul_job *job,
+                                                             const unsigned char *const row[DF_TILE_OUTPUTS], int64_t k,
+                                                             int first, int last,
+                                                             float out[DF_TILE_OUTPUTS][WIDENED_ROW]) {
+    const df_dtype dtype = job->w->dtype;
+    const int64_t left = job->w->in - k;
+    const size_t at = (size_t)(k / CHUNK) * job->chunk_bytes;
+    /* Past a row's end the next one that is wanted lies eight rows further down, not one. */
+    size_t ahead = at + PREFETCH_BYTES;
+    if (ahead >= job->stride) ahead += (DF_TILE_OUTPUTS - 1) * job->stride;
+    if (left >= CHUNK) {
+        for (int o = first; o < last; o++) {
+            __builtin_prefetch(row[o] + ahead);
+            widen_chunk(dtype, row[o] + at, &out[o][k % DF_SEGMENT]);
+        }
+    } else if (left > 0) {
+        for (int o = first; o < last; o++) widen_rest(dtype, row[o] + at, (int)left, &out[o][k % DF_SEGMENT]);
+    }
+}
+
+/* One whole chunk of products of bf16 weights; between every few channels the same share of the next segment's chunk is
+ * widened. */
+static inline __attribute__((always_inline)) void
+run_and_widen(const matmul_job *job, const unsigned char *const row[DF_TILE_OUTPUTS], int64_t next,
+              float out[DF_TILE_OUTPUTS][WIDENED_ROW], const float *w, const float *x, v16 partial[DF_TILE_OUTPUTS]) {
+    enum { STEPS = 4, CHANNELS = CHUNK / STEPS, ROWS = DF_TILE_OUTPUTS / STEPS };
+#pragma GCC unroll 4
+    for (int s = 0; s < STEPS; s++) {
+        widen_rows(job, row, next, s * ROWS, (s + 1) * ROWS, out);
+        const float *ws = w + s * CHANNELS / 2;
+        for (int o = 0; o < DF_TILE_OUTPUTS; o += V16_OUTPUTS)
+            df_tile_run(ws + o * WIDENED_ROW, WIDENED_ROW, x + s * CHANNELS * DF_LANES, CHANNELS, DF_TILE_SPLIT,
+                        partial + o);
     }
 }
 
@@ -79,21 +120,41 @@ static void store_tile(const matmul_job *job, const df_tile_sum *sum, int first_
         }
 }
 
+/*
+ * Eight outputs of every row tile. While one segment is multiplied the next is widened, chunk by chunk, so that the
+ * conversions fill the slots that the chains of fma leave open.
+ */
 static void matmul_outputs(const matmul_job *job, int64_t first_out) {
     const int64_t in = job->w->in;
     const int tiles = (job->rows + DF_LANES - 1) / DF_LANES;
-    float widened[DF_TILE_OUTPUTS][DF_SEGMENT];
+    const df_tile_order order = job->w->dtype == DF_BF16 ? DF_TILE_SPLIT : DF_TILE_IN_ORDER;
+    _Alignas(64) float widened[2][DF_TILE_OUTPUTS][WIDENED_ROW];
+    const unsigned char *row[DF_TILE_OUTPUTS];
     df_tile_sum sum[TILES_PER_PASS];
+    for (int o = 0; o < DF_TILE_OUTPUTS; o++) {
+        const int64_t index = first_out + o < job->w->out ? first_out + o : job->w->out - 1;
+        row[o] = (const unsigned char *)job->w->data + (size_t)index * job->stride;
+    }
     for (int first_tile = 0; first_tile < tiles; first_tile += TILES_PER_PASS) {
         const int pass = tiles - first_tile < TILES_PER_PASS ? tiles - first_tile : TILES_PER_PASS;
         for (int t = 0; t < pass; t++) df_tree_reset(&sum[t].tree);
+        for (int64_t k = 0; k < DF_SEGMENT; k += CHUNK) widen_rows(job, row, k, 0, DF_TILE_OUTPUTS, widened[0]);
         for (int64_t k = 0; k < in; k += DF_SEGMENT) {
             const int length = in - k < DF_SEGMENT ? (int)(in - k) : DF_SEGMENT;
-            widen_segment(job, first_out, k, length, widened);
+            const int now = (int)(k / DF_SEGMENT) & 1;
             for (int t = 0; t < pass; t++) {
                 v16 partial[DF_TILE_OUTPUTS];
-                df_tile_segment(widened[0], DF_SEGMENT, job->packed + ((first_tile + t) * in + k) * DF_LANES, length,
-                                partial);
+                df_tile_zero(partial);
+                for (int c = 0; c < length; c += CHUNK) {
+                    const float *w = &widened[now][0][c], *x = job->packed + ((first_tile + t) * in + k + c) * DF_LANES;
+                    const int64_t next = k + DF_SEGMENT + c;
+                    if (t == 0 && length - c >= CHUNK && order == DF_TILE_SPLIT) {
+                        run_and_widen(job, row, next, widened[1 - now], w, x, partial);
+                        continue;
+                    }
+                    if (t == 0) widen_rows(job, row, next, 0, DF_TILE_OUTPUTS, widened[1 - now]);
+                    df_tile_accumulate(w, WIDENED_ROW, x, length - c < CHUNK ? length - c : CHUNK, order, partial);
+                }
                 df_tile_push(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
             }
         }
@@ -117,7 +178,13 @@ df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bia
     float *packed = df_arena_floats(&engine->arena, tiles * (size_t)w->in * DF_LANES, err);
     if (packed == NULL) return DF_ERR_MEMORY;
     pack_rows(x, rows, w->in, packed);
-    matmul_job job = {.w = w, .stride = df_row_bytes(w->dtype, w->in), .bias = bias, .packed = packed, .rows = rows, .y = y};
+    matmul_job job = {.w = w,
+                      .stride = df_row_bytes(w->dtype, w->in),
+                      .chunk_bytes = df_row_bytes(w->dtype, CHUNK),
+                      .bias = bias,
+                      .packed = packed,
+                      .rows = rows,
+                      .y = y};
     df_pool_run(engine->pool, matmul_task, &job, (int)((w->out + OUTPUTS_PER_TASK - 1) / OUTPUTS_PER_TASK));
     df_arena_rewind(&engine->arena, mark);
     return DF_OK;

@@ -14,4 +14,6 @@ const df_ops DF_CPU(ops) = {
     .add = DF_CPU(add),
     .conv = DF_CPU(conv),
     .scale_cap = DF_CPU(scale_cap),
+    .probe_fma = DF_CPU(probe_fma),
+    .probe_read = DF_CPU(probe_read),
 };

@@ -1,9 +1,9 @@
 /*
  * tile_dot.h - eight canonical dot products against sixteen lanes at once.
  *
- * The inner kernel of the matrix product and of the attention scores: lanes are rows (or queries), the eight outputs are
- * weight rows (or keys). Accumulators stay in registers for a segment; segment sums go through the tree of canon.h, one
- * vector a slot.
+ * The inner kernel of the matrix product and of the attention scores: lanes are rows (or queries), the eight outputs
+ * are weight rows (or keys). Accumulators stay in registers for a segment; segment sums go through the tree of canon.h,
+ * one vector a slot.
  */
 #ifndef DF_CPU_TILE_DOT_H
 #define DF_CPU_TILE_DOT_H
@@ -16,25 +16,44 @@ enum { DF_TILE_OUTPUTS = 8 };
 /* The unfinished sums of one tile: slot s holds DF_TILE_OUTPUTS vectors. */
 typedef struct df_tile_sum {
     df_tree tree;
-    float slot[DF_TREE_SLOTS][DF_TILE_OUTPUTS][DF_LANES];
+    _Alignas(64) float slot[DF_TREE_SLOTS][DF_TILE_OUTPUTS][DF_LANES];
 } df_tile_sum;
 
-/* Sum over one segment of w[o][k] x[k][lane], k < length <= DF_SEGMENT. Row o of w starts at w + o * stride. */
-static inline void df_tile_segment(const float *w, size_t stride, const float *x, int length, v16 sum[DF_TILE_OUTPUTS]) {
-    v16 s0 = v16_zero(), s1 = v16_zero(), s2 = v16_zero(), s3 = v16_zero();
-    v16 s4 = v16_zero(), s5 = v16_zero(), s6 = v16_zero(), s7 = v16_zero();
-    for (; length > 0; length--, w++, x += DF_LANES) {
-        const v16 xk = v16_load(x);
-        s0 = v16_fma(v16_set(w[0]), xk, s0);
-        s1 = v16_fma(v16_set(w[stride]), xk, s1);
-        s2 = v16_fma(v16_set(w[2 * stride]), xk, s2);
-        s3 = v16_fma(v16_set(w[3 * stride]), xk, s3);
-        s4 = v16_fma(v16_set(w[4 * stride]), xk, s4);
-        s5 = v16_fma(v16_set(w[5 * stride]), xk, s5);
-        s6 = v16_fma(v16_set(w[6 * stride]), xk, s6);
-        s7 = v16_fma(v16_set(w[7 * stride]), xk, s7);
+static inline void df_tile_zero(v16 sum[DF_TILE_OUTPUTS]) {
+    for (int o = 0; o < DF_TILE_OUTPUTS; o++) sum[o] = v16_zero();
+}
+
+/* How a stretch of a row of w lies in memory: channel by channel, or (32 channels only) the even ones before the odd.
+ */
+typedef enum df_tile_order { DF_TILE_IN_ORDER = 0, DF_TILE_SPLIT } df_tile_order;
+
+/* sum[o] = fma(w[o][k], x[k], sum[o]) for k < length in order. Row o of w starts at w + o * stride. */
+static inline __attribute__((always_inline)) void df_tile_run(const float *w, size_t stride, const float *x, int length,
+                                                              df_tile_order order, v16 *sum) {
+    v16 s[V16_OUTPUTS]; /* as many chains as the registers hold */
+    for (int o = 0; o < V16_OUTPUTS; o++) s[o] = sum[o];
+#pragma GCC unroll 4
+    for (int k = 0; k < length; k++) {
+        const v16 xk = v16_load(x + (size_t)k * DF_LANES);
+        const float *wk = w + (order == DF_TILE_SPLIT ? k / 2 + k % 2 * 16 : k);
+#pragma GCC unroll 8
+        for (int o = 0; o < V16_OUTPUTS; o++) s[o] = v16_fma(v16_set(wk[(size_t)o * stride]), xk, s[o]);
     }
-    sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3, sum[4] = s4, sum[5] = s5, sum[6] = s6, sum[7] = s7;
+    for (int o = 0; o < V16_OUTPUTS; o++) sum[o] = s[o];
+}
+
+/* The same for all eight outputs; 32 channels, the usual case, get a constant trip count. */
+static inline __attribute__((always_inline)) void df_tile_accumulate(const float *w, size_t stride, const float *x,
+                                                                     int length, df_tile_order order,
+                                                                     v16 sum[DF_TILE_OUTPUTS]) {
+    for (int o = 0; o < DF_TILE_OUTPUTS; o += V16_OUTPUTS) {
+        if (length == 32 && order == DF_TILE_SPLIT)
+            df_tile_run(w + (size_t)o * stride, stride, x, 32, DF_TILE_SPLIT, sum + o);
+        else if (length == 32)
+            df_tile_run(w + (size_t)o * stride, stride, x, 32, DF_TILE_IN_ORDER, sum + o);
+        else
+            df_tile_run(w + (size_t)o * stride, stride, x, length, DF_TILE_IN_ORDER, sum + o);
+    }
 }
 
 static inline void df_tile_push(df_tile_sum *tile, unsigned segment, const v16 sum[DF_TILE_OUTPUTS]) {

@@ -15,11 +15,21 @@ enum { DF_LANES = 16 };
 
 #include <immintrin.h>
 
+enum { V16_OUTPUTS = 8 }; /* accumulators that fit the registers beside their operands */
 typedef __m512 v16;
 typedef __mmask16 v16_mask;
 
 static inline v16 v16_zero(void) { return _mm512_setzero_ps(); }
 static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
+/* The even and the odd ones of 32 bf16 values: a shift and a mask, where values in order would need shuffles too. */
+static inline void v16_split_bf16(const uint16_t *p, v16 *even, v16 *odd) {
+    const __m512i pairs = _mm512_loadu_si512(p);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)));
+}
+static inline v16 v16_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 static inline void v16_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
 static inline v16 v16_set(float x) { return _mm512_set1_ps(x); }
 static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
@@ -38,6 +48,7 @@ static inline v16_mask v16_within(int x, const int32_t *low, const int32_t *high
 
 #include <immintrin.h>
 
+enum { V16_OUTPUTS = 4 };
 typedef struct v16 {
     __m256 lo, hi;
 } v16;
@@ -45,6 +56,17 @@ typedef v16 v16_mask;
 
 static inline v16 v16_zero(void) { return (v16){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 static inline v16 v16_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void v16_split_bf16(const uint16_t *p, v16 *even, v16 *odd) {
+    const __m256i mask = _mm256_set1_epi32((int)0xffff0000u);
+    const __m256i lo = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    const __m256i hi = _mm256_loadu_si256((const __m256i *)(const void *)(p + 16));
+    *even = (v16){_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+    *odd = (v16){_mm256_castsi256_ps(_mm256_and_si256(lo, mask)), _mm256_castsi256_ps(_mm256_and_si256(hi, mask))};
+}
+static inline v16 v16_load_f16(const uint16_t *p) {
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 8)))};
+}
 static inline void v16_store(float *p, v16 a) {
     _mm256_storeu_ps(p, a.lo);
     _mm256_storeu_ps(p + 8, a.hi);
@@ -72,6 +94,7 @@ static inline v16_mask v16_within(int x, const int32_t *low, const int32_t *high
 
 #else
 
+enum { V16_OUTPUTS = 1 };
 typedef struct v16 {
     float lane[DF_LANES];
 } v16;
@@ -87,6 +110,13 @@ typedef struct v16_mask {
 static inline v16 v16_set(float x) { V16_MAP(x); }
 static inline v16 v16_zero(void) { return v16_set(0.0f); }
 static inline v16 v16_load(const float *p) { V16_MAP(p[i]); }
+static inline void v16_split_bf16(const uint16_t *p, v16 *even, v16 *odd) {
+    for (int i = 0; i < DF_LANES; i++) {
+        even->lane[i] = df_bf16_to_f32(p[2 * i]);
+        odd->lane[i] = df_bf16_to_f32(p[2 * i + 1]);
+    }
+}
+static inline v16 v16_load_f16(const uint16_t *p) { V16_MAP(df_f16_to_f32(p[i])); }
 static inline void v16_store(float *p, v16 a) { memcpy(p, a.lane, sizeof a.lane); }
 static inline v16 v16_add(v16 a, v16 b) { V16_MAP(a.lane[i] + b.lane[i]); }
 static inline v16 v16_mul(v16 a, v16 b) { V16_MAP(a.lane[i] * b.lane[i]); }
