@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Generates oracle files: runs the upstream drafter on a checkpoint and stores every stage in three precisions.
 
-One checkpoint, or every case of a case list. The layout is FORMAT.md; building the reference is reference.py,
-recording is capture.py, float64 is lift.py, inputs are inputs.py and the file is h5out.py.
+One checkpoint, or every case of a case list (cases.py). The layout is FORMAT.md; building the reference is
+reference.py, running and recording it runner.py, capture.py and proposals.py, a second reference second.py, float64 is
+lift.py, inputs are inputs.py and the file is h5out.py.
 
 Exit codes: 0 done, 2 usage, 3 refused, 4 runtime error, 5 no case selected.
 """
@@ -16,57 +17,40 @@ import os
 os.environ["ATEN_CPU_CAPABILITY"] = "default"
 
 import argparse
-import fnmatch
+import functools
 import gc
-import hashlib
 import platform
 import shlex
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 import h5py
 import torch
 
+import packages
 import reference
-from capture import Runner
+import second
+from cases import read_cases
+from families import specforge_masks
 from h5out import oracle_file
-from inputs import PROFILES, make_inputs
+from inputs import PROFILES, make_anchor, make_inputs
 from lift import LiftError
-from reference import Refused
+from precision import MODES
+from proposals import NearTie, Proposer, check_margins
+from refusal import Refused
+from rope import float64_table, rotary_dim
+from runner import Runner
+from stages import FULL_STAGES, sample_offset, stage_names, stored_whole
+from weights import HEAD, Tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = (("float64", torch.float64), ("float32", torch.float32), ("bfloat16", torch.bfloat16))
 PACKAGES = ("torch", "transformers", "dflash", "safetensors", "h5py", "numpy")
 POSITION_LIMIT = 1 << 24  # beyond it float32 no longer holds every integer position
 
-BEFORE_LAYERS = ("ctx.fc", "ctx.features", "rope.inv_freq", "rope.cos", "rope.sin")
-IN_LAYER = (
-    "attn.norm", "attn.conv_dyn", "attn.conv_in", "attn.q_proj", "attn.k_proj", "attn.v", "attn.q_norm", "attn.k_norm",
-    "attn.q_rope", "attn.k_rope", "attn.context", "attn.o_proj", "attn.conv_out", "attn.residual", "mlp.norm",
-    "mlp.conv_dyn", "mlp.conv_in", "mlp.gate", "mlp.up", "mlp.act", "mlp.down", "mlp.conv_out", "out",
-)  # fmt: skip
-AFTER_LAYERS = ("final", "kv.k", "kv.v")
-
 # A float32 run this far from float64 is not a bracket but a mistake in the lifting or in the weights.
 FLOAT32_LIMIT = 1e-3
-
-
-def stage_names(layers: int, family: str) -> list[str]:
-    """Every stage that an oracle of this family holds, in forward order."""
-    inside = [name for name in IN_LAYER if family == "dflash2" or ".conv_" not in name]
-    names = [f"layers.{layer}.{name}" for layer in range(layers) for name in inside]
-    return [*BEFORE_LAYERS, *names, *AFTER_LAYERS]
-
-
-def stored_whole(name: str) -> bool:
-    return name in ("ctx.features", "final") or name.startswith("rope.") or name.endswith(".out")
-
-
-def sample_offset(seed: int, name: str, stride: int, total: int) -> int:
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % min(stride, total)
 
 
 def relative_l2(value: torch.Tensor, truth: torch.Tensor) -> float:
@@ -81,7 +65,7 @@ def portable(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
-def adapters_of(checkpoint, tensors, rotary_dim: int) -> list[str]:
+def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[str]:
     config = checkpoint.config
     notes = [
         "torch runs with ATEN_CPU_CAPABILITY=default, so that its float32 pow makes the same frequency table on every "
@@ -97,9 +81,9 @@ def adapters_of(checkpoint, tensors, rotary_dim: int) -> list[str]:
         "kv.k and kv.v come from a run over a DynamicCache made without the config, which keeps every row of sliding "
         "layers",
     ]
-    if rotary_dim != config.head_dim:
+    if rotary != config.head_dim:
         notes.append(
-            f"partial rotation: upstream's apply_rotary_pos_emb is called on the first {rotary_dim} of "
+            f"partial rotation: upstream's apply_rotary_pos_emb is called on the first {rotary} of "
             f"{config.head_dim} elements of each head and the rest passes through"
         )
         if config.rope_parameters["rope_type"] == "default":
@@ -109,15 +93,44 @@ def adapters_of(checkpoint, tensors, rotary_dim: int) -> list[str]:
             )
     if tensors.ignored:
         notes.append(f"ignored tensors: {', '.join(tensors.ignored)}")
+    if checkpoint.family == "dspark":
+        notes.append(
+            "SpecForge leaves attention masks to its caller: layers that slide or run causal get the mask that "
+            "dflash.model makes for the same window and causality, the others none"
+        )
+    if tensors.precision != "stored":
+        notes.append(
+            f"precision {tensors.precision}: matrices were encoded and decoded once, by torch (bf16) and by gguf "
+            "(q8_0, q4_0), before the model took them"
+        )
+    if proposals:
+        notes.append(f"the head is the checkpoint's {HEAD}, applied to the harvested rows a part of its rows at a time")
+    if "select.path" in proposals:
+        notes.append(
+            "selector: upstream's select runs with a top-k that sorts descending, ties to the lower id; its own top-k "
+            "drafts the same tokens in float64 and float32"
+        )
+    if "markov.tokens" in proposals:
+        notes.append(
+            "Markov: sample_block_tokens is called on all rows of the block; SpecForge's own sample script leaves out "
+            "the first"
+        )
+    if "confidence.window" in proposals:
+        notes.append("confidence.window is the survival rule at 0.5 with cap B + 1 on the run's own confidence.raw")
     return notes + checkpoint.adapters
 
 
-def versions() -> dict[str, str]:
-    packages = {name: metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), "hdf5": h5py.version.hdf5_version, **packages}
+def versions(checkpoint, precision: str) -> dict[str, str]:
+    names = list(PACKAGES)
+    if checkpoint.family == "dspark":
+        names.append("specforge")
+    if precision not in ("stored", "f32", "bf16"):
+        names.append("gguf")
+    versions = {name: packages.version(name) for name in names}
+    return {"python": platform.python_version(), "hdf5": h5py.version.hdf5_version, **versions}
 
 
-def run_reference(checkpoint, tensors, inputs, rotary_dim: int, log) -> tuple[dict, dict]:
+def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer | None, log) -> tuple[dict, dict]:
     """Stages of the three runs, and the geometry that the modules resolved."""
     runs, geometry = {}, None
     for name, dtype in RUNS:
@@ -127,15 +140,23 @@ def run_reference(checkpoint, tensors, inputs, rotary_dim: int, log) -> tuple[di
         if geometry is not None and resolved != geometry:
             raise RuntimeError(f"the {name} model resolved another geometry than the one before it")
         geometry = resolved
-        runner = Runner(model, inputs, dtype, rotary_dim)
+        masks = None
+        if checkpoint.family == "dspark":
+            masks = functools.partial(specforge_masks, checkpoint.raw, model)
+        runner = Runner(model, inputs, dtype, rotary, masks)
         runs[name] = runner.run_observed()
         note = f"two cached rounds differ from one forward by {runner.cached_difference():.3g} at most"
         if name == "float64":
-            runs[name]["rope.inv_freq"] = reference.float64_table(model.config)
             note += f"; {runner.lift_note}"
+        if proposer is not None:
+            runs[name] |= proposer.run(runner, runs[name]["final"])
+        if name == "float64":
+            runs[name]["rope.inv_freq"] = float64_table(model.config)
         log(f"  {name}: {time.monotonic() - began:.1f} s; {note}")
         del model, runner
         gc.collect()
+        if proposer is not None and name == "float32":
+            check_margins(runs, geometry.get("selector_top_k", 1), geometry.get("selector_vocab_size", 0))
     return runs, geometry
 
 
@@ -153,7 +174,7 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
                 raise RuntimeError(
                     f"stage {name} has shape {list(runs[run][name].shape)} in {run}, {list(truth.shape)} in float64"
                 )
-        single, half = (relative_l2(runs[run][name], truth) for run in ("float32", "bfloat16"))
+        single, half = (relative_l2(runs[run][name], truth.double()) for run in ("float32", "bfloat16"))
         if single > FLOAT32_LIMIT:
             raise Refused(
                 f"stage {name}: the float32 run is {single:.3g} away from float64 (relative L2), more than "
@@ -163,9 +184,43 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
     return brackets
 
 
+SEEDS = 32  # tried before a case is given up
+
+
+def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, log):
+    """Inputs, anchor, runs, geometry, names and the seeds passed over, from the first seed without a near tie."""
+    config, passed = checkpoint.config, []
+    block = int(checkpoint.value("block_size"))
+    taps = checkpoint.value("target_layer_ids")
+    for candidate in range(seed, seed + SEEDS):
+        inputs = make_inputs(
+            seed=candidate,
+            profile=profile,
+            context=context,
+            start=start,
+            block=block,
+            taps=len(taps),
+            hidden=config.hidden_size,
+            embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
+        )
+        proposer = None
+        if tensors.head is not None:
+            choices = checkpoint.value("selector_vocab_size") or config.vocab_size
+            proposer = Proposer(checkpoint, tensors, make_anchor(candidate, choices, checkpoint.value("mask_token_id")))
+        try:
+            runs, geometry = run_reference(checkpoint, tensors, inputs, rotary, proposer, log)
+        except NearTie as tie:
+            log(f"  seed {candidate} is passed over: {tie}")
+            passed.append({"seed": candidate, "why": str(tie)})
+            continue
+        return inputs, proposer, runs, geometry, candidate, passed
+    raise Refused(f"seeds {seed} to {seed + SEEDS - 1} all give near ties; the last one: {passed[-1]['why']}")
+
+
 def generate(
-    checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, table: bool, log
-) -> None:
+    checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
+    full_stages: list[str] | None, table: bool, log,
+) -> None:  # fmt: skip
     if context < 1 or start < context or seed < 0 or stride < 1:
         raise Refused(
             f"context {context}, start {start}, seed {seed}, sample stride {stride}: expected context >= 1, "
@@ -173,115 +228,76 @@ def generate(
         )
     began = time.monotonic()
     checkpoint = reference.open_checkpoint(checkpoint_dir)
-    tensors = reference.Tensors.scan(checkpoint_dir)
+    tensors = Tensors.scan(checkpoint_dir, precision)
     config = checkpoint.config
     block = int(checkpoint.value("block_size"))
     if start + block > POSITION_LIMIT:
         raise Refused(
             f"start {start}: positions reach {start + block}, beyond {POSITION_LIMIT} float32 skips integers."
         )
-    taps = checkpoint.value("target_layer_ids")
-    inputs = make_inputs(
-        seed=seed,
-        profile=profile,
-        context=context,
-        start=start,
-        block=block,
-        taps=len(taps),
-        hidden=config.hidden_size,
-        embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
-    )
-    rotary_dim = reference.rotary_dim(config)
+    rotary = rotary_dim(config)
     log(f"{portable(out)}: {checkpoint.family}, {len(tensors.record)} tensors, context {context}, start {start}")
-    runs, geometry = run_reference(checkpoint, tensors, inputs, rotary_dim, log)
-    names = stage_names(config.num_hidden_layers, checkpoint.family)
+    inputs, proposer, runs, geometry, used_seed, passed = make_run(
+        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, log=log
+    )
+    proposals = proposer.stage_names() if proposer is not None else []
+    names = stage_names(config.num_hidden_layers, checkpoint.family, proposals)
     brackets = check_runs(runs, names)
+    anchor = proposer.anchor if proposer is not None else None
+    opinion = second.opinion(checkpoint, tensors, inputs, rotary, anchor, runs, log)
 
-    command = [
-        "oracles/generate.py",
-        "--checkpoint",
-        portable(checkpoint_dir),
-        "--out",
-        portable(out),
-        "--context",
-        str(context),
-        "--start",
-        str(start),
-        "--seed",
-        str(seed),
-        "--sample-stride",
-        str(stride),
-        "--profile",
-        profile,
-        "--threads",
-        str(torch.get_num_threads()),
-    ]  # the matrix library's sums depend on the number of threads
+    command = ["oracles/generate.py", "--checkpoint", portable(checkpoint_dir), "--out", portable(out),
+               "--context", str(context), "--start", str(start), "--seed", str(seed), "--sample-stride", str(stride),
+               "--profile", profile]  # fmt: skip
+    if precision != "stored":
+        command += ["--precision", precision]
+    if full_stages is not None:
+        command += ["--full-stages", ",".join(full_stages)]
+    command += ["--threads", str(torch.get_num_threads())]  # the matrix library's sums depend on their number
     provenance = {
         "generator": "oracles/generate.py",
         "command": shlex.join(command),
-        "packages": versions(),
-        "reference": reference.source_record(),
+        "packages": versions(checkpoint, precision),
+        "reference": packages.source_record(sys.modules[checkpoint.model_class.__module__]),
         "config_sha256": checkpoint.config_sha256,
         "tensors": tensors.record,
-        "seed": seed,
-        "adapters": adapters_of(checkpoint, tensors, rotary_dim),
+        "seed": used_seed,
+        "adapters": adapters_of(checkpoint, tensors, rotary, proposals),
     }
+    if precision != "stored":
+        provenance["precision"] = precision
+    if proposer is not None:
+        provenance["head"] = tensors.head
+        provenance["seeds_passed_over"] = passed
+    if opinion is not None:
+        provenance["second_opinion"] = opinion
     with oracle_file(out) as writer:
         writer.document("geometry", geometry)
         writer.document("provenance", provenance)
         writer.tensor("inputs/target_hidden", inputs.target_hidden)
         writer.tensor("inputs/noise_embedding", inputs.noise_embedding)
         writer.tensor("inputs/positions", inputs.positions.to(torch.int32))
+        if proposer is not None:
+            writer.tensor("inputs/anchor", torch.tensor([anchor], dtype=torch.int32))
         for run, _ in RUNS:
             for name in names:
                 tensor = runs[run][name]
-                sampled = stride > 1 and not stored_whole(name)
-                offset = sample_offset(seed, name, stride, tensor.numel()) if sampled else 0
+                sampled = stride > 1 and not stored_whole(name, FULL_STAGES if full_stages is None else full_stages)
+                offset = sample_offset(used_seed, name, stride, tensor.numel()) if sampled else 0
                 writer.tensor(f"stages/{run}/{name}", tensor, stride if sampled else 1, offset)
         stored = writer.data_bytes
     size = out.stat().st_size
     worst = max(brackets, key=lambda row: row[1])
+    final = brackets[names.index("final")]
     log(
         f"  {len(names)} stages, {stored} bytes of data in a file of {size} ({size / stored - 1:.1%} over); "
-        f"final f32 {brackets[-3][1]:.2e} bf16 {brackets[-3][2]:.2e}; widest f32 {worst[1]:.2e} at {worst[0]}; "
+        f"final f32 {final[1]:.2e} bf16 {final[2]:.2e}; widest f32 {worst[1]:.2e} at {worst[0]}; "
         f"{time.monotonic() - began:.1f} s"
     )
     if table:
         print(f"{'stage':28} {'float32':>10} {'bfloat16':>10}   relative L2 against float64")
         for name, single, half in brackets:
             print(f"{name:28} {single:10.3e} {half:10.3e}")
-
-
-CASE_KEYS = {
-    "name": str,
-    "checkpoint": str,
-    "oracle": str,
-    "context": int,
-    "start": int,
-    "input_seed": int,
-    "input_profile": str,
-    "sample_stride": int,
-}
-
-
-def read_cases(path: Path, only: str | None) -> list[dict]:
-    listing, _ = reference.read_json(path)
-    if listing.get("schema") != 1 or not isinstance(listing.get("cases"), list):
-        raise Refused(f"{path}: expected an object with schema 1 and a list of cases.")
-    for case in listing["cases"]:
-        for key, kind in CASE_KEYS.items():
-            value = case.get(key) if isinstance(case, dict) else None
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise Refused(
-                    f"{path}: case {case.get('name') if isinstance(case, dict) else case!r}: {key} is "
-                    f"{value!r}, expected {kind.__name__}."
-                )
-        if case["input_profile"] not in PROFILES:
-            raise Refused(
-                f"{path}: case {case['name']}: input_profile is {case['input_profile']!r}, expected one of "
-                f"{', '.join(PROFILES)}."
-            )
-    return [case for case in listing["cases"] if only is None or fnmatch.fnmatchcase(case["name"], only)]
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -298,6 +314,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--sample-stride", type=int, default=1, metavar="S", help="store every S-th element (default 1)"
     )
     parser.add_argument("--profile", choices=sorted(PROFILES), default="unit", help="size of the inputs (default unit)")
+    parser.add_argument("--precision", choices=MODES, default="stored", help="how the matrices are held (default stored)")
+    parser.add_argument("--full-stages", metavar="GLOB,...", help="stages stored whole beside a sampling stride")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="torch threads (default 2)")
     parser.add_argument("--table", action="store_true", help="print the bracket of every stage")
     options = parser.parse_args(argv)
@@ -306,6 +324,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--checkpoint needs --out, --context, --start and --seed, and takes no --only")
     if options.cases and any(value is not None for value in single.values()):
         parser.error("--cases takes no --out, --context, --start or --seed; they come from the list")
+    if options.cases and (options.precision != "stored" or options.full_stages):
+        parser.error("--cases takes no --precision or --full-stages; they come from the list")
     if options.threads < 1:
         parser.error("--threads must be at least 1")
     return options
@@ -332,6 +352,8 @@ def main(argv: list[str]) -> int:
                 seed=options.seed,
                 stride=options.sample_stride,
                 profile=options.profile,
+                precision=options.precision,
+                full_stages=options.full_stages.split(",") if options.full_stages else None,
                 table=options.table,
                 log=log,
             )
@@ -350,6 +372,8 @@ def main(argv: list[str]) -> int:
                 seed=case["input_seed"],
                 stride=case["sample_stride"],
                 profile=case["input_profile"],
+                precision=case.get("precision", "stored"),
+                full_stages=case.get("full_stages"),
                 table=options.table,
                 log=log,
             )

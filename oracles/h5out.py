@@ -44,17 +44,22 @@ def storage(tensor: torch.Tensor) -> tuple[str, np.ndarray]:
 
 
 class OracleWriter:
-    def __init__(self, file: h5py.File):
+    def __init__(self, file: h5py.File, kind: str):
         self.file = file
         self.data_bytes = 0
         file.attrs.create("schema", text(SCHEMA))
         file.attrs.create("schema_version", np.int32(SCHEMA_VERSION))
-        file.attrs.create("kind", text("oracle"))
+        file.attrs.create("kind", text(kind))
 
     def document(self, name: str, record: dict) -> None:
         body = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         dataset = self.file.create_dataset(name, data=text(body), track_times=False)
         dataset.attrs.create("sha256", text(hashlib.sha256(body.encode("utf-8")).hexdigest()))
+
+    def group(self, name: str, params: dict) -> None:
+        """A group of isolated vectors; `params` says what they were made with."""
+        body = json.dumps(params, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        self.file.create_group(name).attrs.create("params", text(body))
 
     def tensor(self, name: str, tensor: torch.Tensor, stride: int = 1, offset: int = 0) -> None:
         """Stores the whole tensor, or with a stride the elements offset, offset + stride, ... of its flattening."""
@@ -77,7 +82,7 @@ class OracleWriter:
 
 
 @contextmanager
-def oracle_file(path: Path):
+def oracle_file(path: Path, kind: str = "oracle"):
     """Yields a writer on a temporary name beside `path`, and moves the file there when the block ends well."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory; give the name of a file")
@@ -85,7 +90,7 @@ def oracle_file(path: Path):
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with h5py.File(temporary, "w", libver=LIBVER, track_order=False) as file:
-            yield OracleWriter(file)
+            yield OracleWriter(file, kind)
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)

@@ -60,3 +60,10 @@ def make_inputs(
     scaled = (embeddings.float() * embedding_scale).to(torch.bfloat16)
     noise = torch.cat([scaled[:1], scaled[1:].expand(block - 1, hidden)]).contiguous()
     return Inputs(to_bfloat16(states), noise, torch.arange(start - context, start + block))
+
+
+def make_anchor(seed: int, vocab: int, mask: int) -> int:
+    """The id of the block's first token: any of the vocabulary but the mask. Its own stream: inputs stay as they are."""
+    rng = np.random.Generator(np.random.Philox([seed, 1]))
+    token = int(rng.integers(vocab - 1 if mask < vocab else vocab))
+    return token + (mask < vocab and token >= mask)

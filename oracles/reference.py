@@ -9,28 +9,17 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
 import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dflash.model as upstream
 import torch
-from safetensors import safe_open
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-from lift import Float64Factories
-
-FAMILIES = {"DFlashDraftModel": ("dflash", "DFlashDraftModel"), "DFlash2DraftModel": ("dflash2", "DFlash2DraftModel")}
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
-IGNORED_PREFIXES = ("embed_tokens.", "lm_head.", "rotary_emb.")
-CODEBOOKS = ("candidate_selector.predecessor_codebook", "candidate_selector.successor_codebook")
-
-
-class Refused(RuntimeError):
-    """The checkpoint or the request is not one that an honest oracle can be made of."""
+from families import confidence_bias, lay_out_for_specforge, layer_causality, select_family
+from refusal import Refused
+from rope import check_rope, flatten_rope, make_rotary, rope_geometry
+from weights import Tensors
 
 
 @dataclass
@@ -43,6 +32,7 @@ class Checkpoint:
     family: str
     model_class: type
     config: object  # the transformers config
+    settings: dict  # what the config was made of: raw with the adapters' changes
     adapters: list[str] = field(default_factory=list)
 
     def value(self, name, default=None):
@@ -75,26 +65,14 @@ def read_json(path: Path) -> tuple[dict, str]:
     return parsed, hashlib.sha256(data).hexdigest()
 
 
-def select_family(raw: dict, where: Path) -> tuple[str, type]:
-    names = raw.get("architectures")
-    if not isinstance(names, list) or len(names) != 1 or names[0] not in FAMILIES:
-        raise Refused(
-            f"{where}: architectures is {names!r}, expected exactly one of {sorted(FAMILIES)}. "
-            "Other families need a reference of their own."
-        )
-    kind = raw.get("dflash_config", {}).get("projector_type", raw.get("projector_type"))
-    if kind not in (None, "", "dflash", "dflash2"):
-        raise Refused(f"{where}: projector_type {kind!r} is not a model that dflash.model implements.")
-    family, class_name = FAMILIES[names[0]]
-    return family, getattr(upstream, class_name)
-
-
 def open_checkpoint(directory: Path) -> Checkpoint:
     path = directory / "config.json"
     raw, digest = read_json(path)
     family, model_class = select_family(raw, path)
     adapters: list[str] = []
     settings = copy.deepcopy(raw)
+    if family == "dspark":
+        lay_out_for_specforge(settings, path, adapters)
     nested = settings.get("dflash_config", {})
 
     for name in ("block_size", "mask_token_id", "target_layer_ids"):
@@ -133,28 +111,9 @@ def open_checkpoint(directory: Path) -> Checkpoint:
         config = model_class.config_class.from_dict(settings)
     except Exception as error:  # transformers raises many kinds
         raise Refused(f"{path}: the upstream config class refuses it: {type(error).__name__}: {error}") from error
-    checkpoint = Checkpoint(directory, raw, digest, family, model_class, config, adapters)
+    checkpoint = Checkpoint(directory, raw, digest, family, model_class, config, settings, adapters)
     check_config(checkpoint, path)
     return checkpoint
-
-
-def flatten_rope(settings: dict, path: Path, adapters: list[str]) -> None:
-    """Upstream's rotary module reads one flat dictionary; per-layer ones that agree are folded into it."""
-    if settings.get("rope_parameters") and settings.get("rope_scaling"):
-        raise Refused(
-            f"{path}: both rope_parameters and rope_scaling are given; upstream would ignore the first. Keep one."
-        )
-    rope = settings.get("rope_parameters")
-    kinds = set(settings.get("layer_types") or [])
-    if isinstance(rope, dict) and rope and set(rope) <= {"full_attention", "sliding_attention"}:
-        used = [rope[kind] for kind in sorted(kinds or {"full_attention"}) if kind in rope]
-        if not used or any(entry != used[0] for entry in used):
-            raise Refused(f"{path}: rope_parameters differ by layer type, which the upstream drafter cannot express.")
-        settings["rope_parameters"] = dict(used[0])
-        adapters.append(
-            "rope_parameters is given per layer type with equal entries; it was flattened, because the "
-            "upstream rotary module reads one entry"
-        )
 
 
 def check_config(checkpoint: Checkpoint, path: Path) -> None:
@@ -174,8 +133,13 @@ def check_config(checkpoint: Checkpoint, path: Path) -> None:
         "block_size",
         "mask_token_id",
         "target_layer_ids",
-        "dflash_config",
     )
+    for name, written in checkpoint.raw.get("dflash_config", {}).items():
+        if checkpoint.config.dflash_config.get(name) != written:
+            raise Refused(
+                f"{path}: {name} is {written!r} in dflash_config but upstream holds "
+                f"{checkpoint.config.dflash_config.get(name)!r}."
+            )
     for name in names:
         written = checkpoint.raw.get(name)
         if written is not None and getattr(checkpoint.config, name, None) != written:
@@ -187,101 +151,7 @@ def check_config(checkpoint: Checkpoint, path: Path) -> None:
             f"{path}: layer_types is missing and upstream derives sliding layers from use_sliding_window and "
             "max_window_layers. Write layer_types out."
         )
-    rope = checkpoint.config.rope_parameters
-    if rope["rope_type"] not in ROPE_TYPES:
-        raise Refused(f"{path}: rope type {rope['rope_type']!r} is not one of {', '.join(ROPE_TYPES)}.")
-    written = checkpoint.raw.get("rope_theta")
-    if written is not None and rope["rope_theta"] != written:
-        raise Refused(
-            f"{path}: rope_theta is {written!r} at the top level but upstream resolved {rope['rope_theta']!r}."
-        )
-    if rope["rope_theta"] is None or (written is None and "rope_theta" not in json.dumps(checkpoint.raw)):
-        raise Refused(f"{path}: rope_theta is missing. Upstream would take 10000.")
-
-
-def rotary_dim(config) -> int:
-    return int(config.head_dim * (config.rope_parameters.get("partial_rotary_factor") or 1.0))
-
-
-def make_rotary(config) -> Qwen3RotaryEmbedding:
-    """The upstream rotary module, with transformers' own partial table where the module forgets the factor."""
-    rotary = Qwen3RotaryEmbedding(config)
-    if config.rope_parameters["rope_type"] == "default" and rotary_dim(config) != config.head_dim:
-        rotary.inv_freq.data = init_table(config)
-        rotary.original_inv_freq.data = rotary.inv_freq.clone()
-    return rotary
-
-
-def init_table(config) -> torch.Tensor:
-    config = copy.deepcopy(config)
-    kind = config.rope_parameters["rope_type"]
-    if kind == "default" and rotary_dim(config) == config.head_dim:
-        return Qwen3RotaryEmbedding.compute_default_rope_parameters(config)[0]
-    if kind == "default":
-        # linear scaling by one is the default formula, and that function honours partial_rotary_factor
-        config.rope_parameters = {**config.rope_parameters, "rope_type": "linear", "factor": 1.0}
-        kind = "linear"
-    return ROPE_INIT_FUNCTIONS[kind](config)[0]
-
-
-def float64_table(config) -> torch.Tensor:
-    """The same formula as the model's table, evaluated in float64."""
-    with Float64Factories():
-        return init_table(config)
-
-
-@dataclass
-class Tensors:
-    """The tensors of model.safetensors that the model consumes, and their digests."""
-
-    path: Path
-    record: dict
-    ignored: list[str]
-
-    @classmethod
-    def scan(cls, directory: Path) -> Tensors:
-        path = directory / "model.safetensors"
-        record, ignored = {}, []
-        try:
-            with path.open("rb") as stream:
-                length = int.from_bytes(stream.read(8), "little")
-                header = json.loads(stream.read(length))
-                base = 8 + length
-                for name, entry in sorted(header.items()):
-                    if name == "__metadata__":
-                        continue
-                    if name.startswith(IGNORED_PREFIXES):
-                        ignored.append(name)
-                        continue
-                    begin, end = entry["data_offsets"]
-                    stream.seek(base + begin)
-                    digest = hashlib.sha256()
-                    left = end - begin
-                    while left:
-                        piece = stream.read(min(left, 1 << 24))
-                        if not piece:
-                            raise Refused(f"{path}: ends inside the tensor {name}. Write the checkpoint again.")
-                        digest.update(piece)
-                        left -= len(piece)
-                    record[name] = {"dtype": entry["dtype"], "shape": entry["shape"], "sha256": digest.hexdigest()}
-        except OSError as error:
-            raise Refused(
-                f"{path}: cannot be read ({error.strerror}). Expected the weights of the checkpoint; a full-size one "
-                "is made on demand with `dflash-parity synth`."
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise Refused(f"{path}: its header is not a safetensors header ({error}).") from error
-        return cls(path, record, ignored)
-
-    def load(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        state = {}
-        with safe_open(str(self.path), "pt") as file:
-            for name in self.record:
-                target = f"{name}.weight" if name in CODEBOOKS else name
-                if target in state:
-                    raise Refused(f"{self.path}: {name} is present under two names.")
-                state[target] = file.get_tensor(name).to(dtype)
-        return state
+    check_rope(checkpoint.config, checkpoint.raw, path)
 
 
 def build(checkpoint: Checkpoint, tensors: Tensors, dtype: torch.dtype) -> torch.nn.Module:
@@ -290,8 +160,11 @@ def build(checkpoint: Checkpoint, tensors: Tensors, dtype: torch.dtype) -> torch
         model = checkpoint.model_class(copy.deepcopy(checkpoint.config))
     # the table is a float32 buffer whatever the model's dtype; casting the model would cast it too
     model.rotary_emb = make_rotary(model.config)
+    state = tensors.load(dtype)
+    if checkpoint.family == "dspark":
+        confidence_bias(state, checkpoint.adapters)
     try:
-        model.load_state_dict(tensors.load(dtype), strict=True, assign=True)
+        model.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
         raise Refused(f"{tensors.path}: does not fit the upstream model. {' '.join(str(error).split())}") from error
     for name, tensor in model.named_parameters():
@@ -300,36 +173,6 @@ def build(checkpoint: Checkpoint, tensors: Tensors, dtype: torch.dtype) -> torch
     if model.rotary_emb.inv_freq.dtype != torch.float32:
         raise Refused(f"{checkpoint.directory}: the frequency table is {model.rotary_emb.inv_freq.dtype}.")
     return model.eval().requires_grad_(False)
-
-
-def source_record() -> dict:
-    source = Path(inspect.getsourcefile(upstream))
-    return {"module": "dflash.model", "sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
-
-
-def rope_geometry(config, rotary) -> dict:
-    parameters = config.rope_parameters
-    kind = parameters["rope_type"]
-    record = {
-        "type": kind,
-        "theta": parameters["rope_theta"],
-        "rotary_dim": 2 * rotary.inv_freq.numel(),
-        "attention_scaling": float(rotary.attention_scaling),
-    }
-    if kind != "default":
-        record["factor"] = parameters["factor"]
-    if kind in ("yarn", "llama3"):
-        record["original_max_position_embeddings"] = int(parameters["original_max_position_embeddings"])
-    if kind == "yarn":
-        if record["factor"] is None:
-            record["factor"] = config.max_position_embeddings / parameters["original_max_position_embeddings"]
-        record["beta_fast"] = parameters.get("beta_fast") or 32
-        record["beta_slow"] = parameters.get("beta_slow") or 1
-        record["truncate"] = parameters.get("truncate", True)
-    if kind == "llama3":
-        record["low_freq_factor"] = parameters["low_freq_factor"]
-        record["high_freq_factor"] = parameters["high_freq_factor"]
-    return record
 
 
 def geometry(checkpoint: Checkpoint, model) -> dict:
@@ -352,10 +195,10 @@ def geometry(checkpoint: Checkpoint, model) -> dict:
         "attention_bias": first.q_proj.bias is not None,
         "target_layer_ids": list(model.target_layer_ids),
         "layer_types": list(model.config.layer_types),
-        "is_causal": [bool(attention.is_causal) for attention in attentions],
+        "is_causal": layer_causality(checkpoint.family, checkpoint.raw, model),
         "sliding_window": [int(attention.sliding_window or 0) for attention in attentions],
         "rope": rope_geometry(model.config, model.rotary_emb),
-        "harvest": "mask_fill",
+        "harvest": "shifted" if checkpoint.family == "dspark" else "mask_fill",
         "input_embedding_scale": float(checkpoint.value("input_embedding_scale") or 1.0),
         "output_multiplier": float(checkpoint.value("output_multiplier") or 1.0),
         "final_logit_softcapping": float(checkpoint.value("final_logit_softcapping") or 0.0),
@@ -378,4 +221,11 @@ def geometry(checkpoint: Checkpoint, model) -> dict:
         record["selector_vocab_size"] = int(
             checkpoint.value("selector_vocab_size") or selector.predecessor_codebook.num_embeddings
         )
+    if checkpoint.family == "dspark":
+        markov = model.markov_head
+        confident = model.confidence_head is not None
+        record["markov"] = markov.markov_head_type if markov is not None else "none"
+        record["markov_rank"] = markov.markov_rank if markov is not None else 0
+        record["confidence"] = confident
+        record["confidence_with_markov"] = confident and model.confidence_head_with_markov
     return record

@@ -22,13 +22,16 @@ import h5py
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm
 
 import h5out
 import reference
+import rope
 from inputs import make_inputs
 from lift import Float64Only, LiftError
+from stages import stored_whole
 from test_support import LAYERS, make_checkpoint, recompute
+from weights import Tensors
 
 SLIDING = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 256}
@@ -205,7 +208,7 @@ class TheModel(OracleTest):
             checkpoint = reference.open_checkpoint(directory)
             for dtype in (torch.float32, torch.bfloat16):
                 with self.subTest(name=name, dtype=dtype):
-                    ours = reference.build(checkpoint, reference.Tensors.scan(directory), dtype)
+                    ours = reference.build(checkpoint, Tensors.scan(directory), dtype)
                     theirs = checkpoint.model_class.from_pretrained(directory, dtype=dtype).eval()
                     made = make_inputs(seed=1, profile="unit", context=24, start=500, block=5, hidden=64, taps=3,
                                        embedding_scale=1.0)  # fmt: skip
@@ -219,13 +222,13 @@ class TheModel(OracleTest):
 
     def test_the_frequency_table_is_the_correctly_rounded_one(self):
         for dim, theta in ((128, 1e6), (128, 1e7), (64, 1e4), (16, 1e6), (128, 5e5), (64, 8e6), (80, 1e7)):
-            config = reference.upstream.Qwen3Config(
+            config = Qwen3Config(
                 head_dim=dim, rope_parameters={"rope_type": "default", "rope_theta": theta}
             )
             exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
             powers = np.array([math.pow(theta, float(e)) for e in exponents]).astype(np.float32)
             with self.subTest(dim=dim, theta=theta):
-                found = reference.make_rotary(config).inv_freq.numpy()
+                found = rope.make_rotary(config).inv_freq.numpy()
                 np.testing.assert_array_equal(found.view(np.int32), (np.float32(1) / powers).view(np.int32))
 
     def test_a_missing_an_extra_and_a_misshapen_tensor_are_refused_by_name(self):
@@ -273,7 +276,8 @@ class TheConfig(OracleTest):
     def test_what_upstream_would_guess_or_drop_is_refused(self):
         taps = {"mask_token_id": 200}
         refusals = {
-            "architecture": ({"architectures": ["DSparkDraftModel"]}, "architectures"),
+            "architecture": ({"architectures": ["LlamaForCausalLMEagle3"]}, "architectures"),
+            "second-family": ({"architectures": ["DFlash2DraftModel"], "projector_type": "dspark"}, "projector_type"),
             "projector": ({"projector_type": "domino"}, "domino"),
             "taps": ({"dflash_config": taps}, "target_layer_ids is missing"),
             "theta": ({"rope_theta": None}, "rope_theta is missing"),
@@ -330,7 +334,7 @@ class TheFile(OracleTest):
         with h5py.File(self.folder / "out.h5") as file, h5py.File(self.folder / "full.h5") as full:
             self.assertEqual(dict(file.attrs), {"schema": b"dflash-parity", "schema_version": 1, "kind": b"oracle"})
             names = [set(file["stages"][run]) for run in ("float64", "float32", "bfloat16")]
-            self.assertEqual(names[0], set(generate.stage_names(LAYERS, "dflash2")))
+            self.assertEqual(names[0], set(generate.stage_names(LAYERS, "dflash2", [])))
             self.assertTrue(names[0] == names[1] == names[2])
             datasets = []
             file.visititems(lambda name, item: datasets.append(name) if isinstance(item, h5py.Dataset) else None)
@@ -352,7 +356,7 @@ class TheFile(OracleTest):
         if "sample_stride" in dataset.attrs:
             offset, stride = dataset.attrs["sample_offset"], dataset.attrs["sample_stride"]
             self.assertEqual(tuple(dataset.attrs["full_shape"]), full.shape)
-            self.assertFalse(generate.stored_whole(dataset.name.rsplit("/", 1)[1]))
+            self.assertFalse(stored_whole(dataset.name.rsplit("/", 1)[1]))
             np.testing.assert_array_equal(stored, full[()].reshape(-1)[offset::stride])
         else:
             np.testing.assert_array_equal(stored, full[()])

@@ -17,8 +17,12 @@ LAYERS = 3
 TAPS = [1, 4, 9]
 
 
-def make_checkpoint(directory: Path, *, kernel: int = 0, suffix: str = "", dtype=torch.bfloat16, **changes) -> Path:
-    """A random drafter; kernel > 0 makes it DFlash2. A change to None removes the key from config.json."""
+def make_checkpoint(
+    directory: Path, *, kernel: int = 0, suffix: str = "", dtype=torch.bfloat16, markov: str = "", confidence: str = "",
+    lm_head: bool = False, wrapper: str = "", **changes,
+) -> Path:  # fmt: skip
+    """A random drafter; kernel > 0 makes it DFlash2, markov (a kind of head) makes it DSpark, with a confidence head
+    "plain", "bias" or "markov". lm_head adds an output head. A change to None removes the key from config.json."""
     config = {
         "architectures": ["DFlash2DraftModel" if kernel else "DFlashDraftModel"],
         "model_type": "qwen3",
@@ -42,6 +46,12 @@ def make_checkpoint(directory: Path, *, kernel: int = 0, suffix: str = "", dtype
     if kernel:
         config["dflash_config"] |= {
             "conv_kernel_size": kernel, "conv_group_size": 16, "selector_rank": 8, "selector_top_k": 4,
+        }  # fmt: skip
+    if markov:
+        config["architectures"] = ["DSparkDraftModel"]
+        config["dflash_config"] |= {
+            "projector_type": "dspark", "markov_rank": 8, "markov_head_type": markov,
+            "enable_confidence_head": bool(confidence), "confidence_head_with_markov": confidence == "markov",
         }  # fmt: skip
     config |= changes
     config = {key: value for key, value in config.items() if value is not None}
@@ -85,6 +95,20 @@ def make_checkpoint(directory: Path, *, kernel: int = 0, suffix: str = "", dtype
         linear("candidate_selector.hidden_projection.weight", 8, hidden)
         for side in ("predecessor", "successor"):
             tensors[f"candidate_selector.{side}_codebook{suffix}"] = torch.randn(256, 8, generator=random)
+    if markov:
+        heads = f"{wrapper}markov_head."
+        tensors[f"{heads}markov_w1.weight"] = torch.randn(256, 8, generator=random)
+        linear(f"{heads}markov_w2.weight", 256, 8, 2.0)
+        if markov != "vanilla":
+            name, out, width = ("gate_proj", 8, hidden + 8) if markov == "gated" else ("joint_proj", 24, hidden + 16)
+            linear(f"{heads}{name}.weight", out, width)
+            tensors[f"{heads}{name}.bias"] = 0.3 * torch.randn(out, generator=random)
+    if confidence:
+        linear(f"{wrapper}confidence_head.proj.weight", 1, hidden + (8 if confidence == "markov" else 0), 1.5)
+        if confidence != "plain":
+            tensors[f"{wrapper}confidence_head.proj.bias"] = torch.randn(1, generator=random)
+    if lm_head:
+        linear("lm_head.weight", 256, hidden, 2.5)
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1))
     save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, directory / "model.safetensors")

@@ -1,0 +1,34 @@
+"""The stages of an oracle in forward order, and which of them are stored whole."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+
+BEFORE_LAYERS = ("ctx.fc", "ctx.features", "rope.inv_freq", "rope.cos", "rope.sin")
+IN_LAYER = (
+    "attn.norm", "attn.conv_dyn", "attn.conv_in", "attn.q_proj", "attn.k_proj", "attn.v", "attn.q_norm", "attn.k_norm",
+    "attn.q_rope", "attn.k_rope", "attn.context", "attn.o_proj", "attn.conv_out", "attn.residual", "mlp.norm",
+    "mlp.conv_dyn", "mlp.conv_in", "mlp.gate", "mlp.up", "mlp.act", "mlp.down", "mlp.conv_out", "out",
+)  # fmt: skip
+
+# What is stored whole beside a sampling stride, unless a case names its own.
+FULL_STAGES = ("ctx.features", "final", "layers.*.out")
+# Small, and read as a whole: a sampled table or a sampled list of tokens would tell nothing.
+ALWAYS_WHOLE = ("rope.*", "select.*", "markov.tokens", "confidence.*")
+
+
+def stage_names(layers: int, family: str, proposals: list[str]) -> list[str]:
+    """Every stage that an oracle of this family holds, in forward order."""
+    inside = [name for name in IN_LAYER if family == "dflash2" or ".conv_" not in name]
+    names = [f"layers.{layer}.{name}" for layer in range(layers) for name in inside]
+    return [*BEFORE_LAYERS, *names, "final", *proposals, "kv.k", "kv.v"]
+
+
+def stored_whole(name: str, full_stages=FULL_STAGES) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*ALWAYS_WHOLE, *full_stages))
+
+
+def sample_offset(seed: int, name: str, stride: int, total: int) -> int:
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % min(stride, total)
