@@ -29,12 +29,13 @@ HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wil
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
 
-.PHONY: parity test bench build oracles sanitize format clean help setup
-.PHONY: run-parity run-test run-bench build-facts
+.PHONY: parity test bench identity build oracles sanitize format clean help setup
+.PHONY: run-parity run-test run-bench run-identity build-facts
 
 help:
 	@echo 'make parity    verdict over every case of fixtures/cases.json'
 	@echo 'make test      the test suites'
+	@echo 'make identity  the same bits however the work is cut, full-size cases included'
 	@echo 'make bench     times and memory of the full-size case, as a table and as reports/out/bench.json'
 	@echo 'make build     build/dflash-parity alone'
 	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
@@ -42,7 +43,7 @@ help:
 	@echo 'make format    clang-format over the sources'
 	@echo 'make clean     remove build/'
 
-parity test bench: setup
+parity test bench identity: setup
 	@$(MAKE) --no-print-directory run-$@
 
 build: setup
@@ -58,9 +59,16 @@ run-parity: $(BUILD)/dflash-parity
 run-test: $(BUILD)/tests $(BUILD)/dflash-parity
 	$(BUILD)/tests
 
+run-identity: $(BUILD)/dflash-parity
+	@mkdir -p reports/out
+	$(BUILD)/dflash-parity identity --case '*' --out reports/out/identity.json
+
+# With the environment of `make oracles` the reference is timed beside it; with gnuplot the cost is drawn.
 run-bench: $(BUILD)/dflash-parity
 	@mkdir -p reports/out
-	$(BUILD)/dflash-parity bench --out reports/out/bench.json
+	$(BUILD)/dflash-parity bench --out reports/out/bench.json --context 2048 --sweep reports/out/cost.txt \
+	    $(if $(wildcard $(VENV)/ready),--torch $(VENV)/bin/python)
+	gnuplot -d reports/cost.gp
 
 sanitize: setup
 	@$(MAKE) --no-print-directory run-test BUILD=$(BUILD)/sanitize \
