@@ -3,7 +3,7 @@
 # The data is what `dflash-parity bench --sweep FILE` writes: two blocks, two columns each.
 if (!exists("data")) data = "reports/out/cost.txt"
 if (!exists("out")) out = "reports/out/cost.svg"
-set terminal svg size 960,400 dynamic font "sans-serif,12" background rgb "white"
+set terminal svg size 960,400 dynamic noenhanced font "sans-serif,12" background rgb "white"
 set output out
 set multiplot layout 1,2
 set style line 1 lc rgb "#1f5fa8" lw 2 pt 7 ps 0.6

@@ -20,21 +20,35 @@ enum {
     TILES_PER_PASS = 8   /* row tiles that share one widened segment; bounds the unfinished sums kept in cache */
 };
 
+typedef struct pack_job {
+    const float *x; /* [rows, in] */
+    int64_t in;
+    int rows;
+    float *packed; /* [tiles, in, DF_LANES] */
+} pack_job;
+
 typedef struct matmul_job {
     const df_matrix *w;
     size_t stride;      /* bytes of a row of w */
     size_t chunk_bytes; /* bytes of CHUNK channels of it */
     const float *bias;
     const float *packed; /* [tiles, in, DF_LANES] */
-    int rows;
+    int rows, tiles;
+    int output_tasks; /* tasks that one pass over the outputs is cut into */
     float *y;
 } matmul_job;
 
-static void pack_rows(const float *x, int rows, int64_t in, float *packed) {
-    for (int first = 0; first < rows; first += DF_LANES) {
-        const int lanes = rows - first < DF_LANES ? rows - first : DF_LANES;
-        for (int64_t k = 0; k < in; k++)
-            for (int lane = 0; lane < DF_LANES; lane++) *packed++ = lane < lanes ? x[(first + lane) * in + k] : 0.0f;
+/* Tile `task` of the rows, transposed: channel by channel, a lane a row, absent rows as zeros. */
+static void pack_task(void *context, int task, int worker) {
+    (void)worker;
+    const pack_job *job = context;
+    const int first = task * DF_LANES, lanes = job->rows - first < DF_LANES ? job->rows - first : DF_LANES;
+    const float *x = job->x + first * job->in;
+    float *packed = job->packed + first * job->in;
+    for (int64_t k = 0; k < job->in; k += DF_LANES) { /* square by square, which the nearest cache holds */
+        const int64_t end = k + DF_LANES < job->in ? k + DF_LANES : job->in;
+        for (int lane = 0; lane < DF_LANES; lane++)
+            for (int64_t i = k; i < end; i++) packed[i * DF_LANES + lane] = lane < lanes ? x[lane * job->in + i] : 0.0f;
     }
 }
 
@@ -121,71 +135,74 @@ static void store_tile(const matmul_job *job, const df_tile_sum *sum, int first_
 }
 
 /*
- * Eight outputs of every row tile. While one segment is multiplied the next is widened, chunk by chunk, so that the
- * conversions fill the slots that the chains of fma leave open.
+ * Eight outputs of up to TILES_PER_PASS row tiles. While one segment is multiplied the next is widened, chunk by chunk,
+ * so that the conversions fill the slots that the chains of fma leave open.
  */
-static void matmul_outputs(const matmul_job *job, int64_t first_out) {
+static void matmul_outputs(const matmul_job *job, int first_tile, int64_t first_out) {
     const int64_t in = job->w->in;
-    const int tiles = (job->rows + DF_LANES - 1) / DF_LANES;
     const df_tile_order order = job->w->dtype == DF_BF16 ? DF_TILE_SPLIT : DF_TILE_IN_ORDER;
+    const int tiles = job->tiles - first_tile < TILES_PER_PASS ? job->tiles - first_tile : TILES_PER_PASS;
     _Alignas(64) float widened[2][DF_TILE_OUTPUTS][WIDENED_ROW];
     const unsigned char *row[DF_TILE_OUTPUTS];
     df_tile_sum sum[TILES_PER_PASS];
+    /* A row past the end repeats the last one; its sums are not stored. */
     for (int o = 0; o < DF_TILE_OUTPUTS; o++) {
         const int64_t index = first_out + o < job->w->out ? first_out + o : job->w->out - 1;
         row[o] = (const unsigned char *)job->w->data + (size_t)index * job->stride;
     }
-    for (int first_tile = 0; first_tile < tiles; first_tile += TILES_PER_PASS) {
-        const int pass = tiles - first_tile < TILES_PER_PASS ? tiles - first_tile : TILES_PER_PASS;
-        for (int t = 0; t < pass; t++) df_tree_reset(&sum[t].tree);
-        for (int64_t k = 0; k < DF_SEGMENT; k += CHUNK) widen_rows(job, row, k, 0, DF_TILE_OUTPUTS, widened[0]);
-        for (int64_t k = 0; k < in; k += DF_SEGMENT) {
-            const int length = in - k < DF_SEGMENT ? (int)(in - k) : DF_SEGMENT;
-            const int now = (int)(k / DF_SEGMENT) & 1;
-            for (int t = 0; t < pass; t++) {
-                v16 partial[DF_TILE_OUTPUTS];
-                df_tile_zero(partial);
-                for (int c = 0; c < length; c += CHUNK) {
-                    const float *w = &widened[now][0][c], *x = job->packed + ((first_tile + t) * in + k + c) * DF_LANES;
-                    const int64_t next = k + DF_SEGMENT + c;
-                    if (t == 0 && length - c >= CHUNK && order == DF_TILE_SPLIT) {
-                        run_and_widen(job, row, next, widened[1 - now], w, x, partial);
-                        continue;
-                    }
-                    if (t == 0) widen_rows(job, row, next, 0, DF_TILE_OUTPUTS, widened[1 - now]);
-                    df_tile_accumulate(w, WIDENED_ROW, x, length - c < CHUNK ? length - c : CHUNK, order, partial);
+    for (int t = 0; t < tiles; t++) df_tree_reset(&sum[t].tree);
+    for (int64_t k = 0; k < DF_SEGMENT; k += CHUNK) widen_rows(job, row, k, 0, DF_TILE_OUTPUTS, widened[0]);
+    for (int64_t k = 0; k < in; k += DF_SEGMENT) {
+        const int length = in - k < DF_SEGMENT ? (int)(in - k) : DF_SEGMENT;
+        const int now = (int)(k / DF_SEGMENT) & 1;
+        for (int t = 0; t < tiles; t++) {
+            v16 partial[DF_TILE_OUTPUTS];
+            df_tile_zero(partial);
+            for (int c = 0; c < length; c += CHUNK) {
+                const float *w = &widened[now][0][c], *x = job->packed + ((first_tile + t) * in + k + c) * DF_LANES;
+                const int64_t next = k + DF_SEGMENT + c;
+                if (t == 0 && length - c >= CHUNK && order == DF_TILE_SPLIT) {
+                    run_and_widen(job, row, next, widened[1 - now], w, x, partial);
+                    continue;
                 }
-                df_tile_push(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
+                if (t == 0) widen_rows(job, row, next, 0, DF_TILE_OUTPUTS, widened[1 - now]);
+                df_tile_accumulate(w, WIDENED_ROW, x, length - c < CHUNK ? length - c : CHUNK, order, partial);
             }
+            df_tile_push(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
         }
-        for (int t = 0; t < pass; t++) store_tile(job, &sum[t], (first_tile + t) * DF_LANES, first_out);
     }
+    for (int t = 0; t < tiles; t++) store_tile(job, &sum[t], (first_tile + t) * DF_LANES, first_out);
 }
 
+/* Tasks run through all outputs for one pass of rows before the next, so that a pass's rows stay in the cache. */
 static void matmul_task(void *context, int task, int worker) {
     (void)worker;
     const matmul_job *job = context;
-    const int64_t end = (int64_t)(task + 1) * OUTPUTS_PER_TASK;
-    for (int64_t o = (int64_t)task * OUTPUTS_PER_TASK; o < end && o < job->w->out; o += DF_TILE_OUTPUTS)
-        matmul_outputs(job, o);
+    const int first_tile = task / job->output_tasks * TILES_PER_PASS;
+    const int64_t first = (int64_t)(task % job->output_tasks) * OUTPUTS_PER_TASK;
+    for (int64_t o = first; o < first + OUTPUTS_PER_TASK && o < job->w->out; o += DF_TILE_OUTPUTS)
+        matmul_outputs(job, first_tile, o);
 }
 
 df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
                          df_error *err) {
     if (rows == 0) return DF_OK;
-    const size_t tiles = ((size_t)rows + DF_LANES - 1) / DF_LANES;
+    const int tiles = (rows - 1) / DF_LANES + 1, passes = (tiles - 1) / TILES_PER_PASS + 1;
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
-    float *packed = df_arena_floats(&engine->arena, tiles * (size_t)w->in * DF_LANES, err);
-    if (packed == NULL) return DF_ERR_MEMORY;
-    pack_rows(x, rows, w->in, packed);
+    pack_job pack = {.x = x, .in = w->in, .rows = rows};
+    pack.packed = df_arena_floats(&engine->arena, (size_t)tiles * (size_t)w->in * DF_LANES, err);
+    if (pack.packed == NULL) return DF_ERR_MEMORY;
+    df_pool_run(engine->pool, pack_task, &pack, tiles);
     matmul_job job = {.w = w,
                       .stride = df_row_bytes(w->dtype, w->in),
                       .chunk_bytes = df_row_bytes(w->dtype, CHUNK),
                       .bias = bias,
-                      .packed = packed,
+                      .packed = pack.packed,
                       .rows = rows,
+                      .tiles = tiles,
+                      .output_tasks = (int)((w->out - 1) / OUTPUTS_PER_TASK + 1),
                       .y = y};
-    df_pool_run(engine->pool, matmul_task, &job, (int)((w->out + OUTPUTS_PER_TASK - 1) / OUTPUTS_PER_TASK));
+    df_pool_run(engine->pool, matmul_task, &job, passes * job.output_tasks);
     df_arena_rewind(&engine->arena, mark);
     return DF_OK;
 }
