@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_RANDOM = -1 };
+enum { AT_RANDOM = -1, BLOCKS_BEHIND = 4 }; /* room in a cache beyond the context, in blocks */
 
 dp_round_input dp_reference_input(const dp_reference *reference) {
     const dp_admission *in = &reference->subject->in;
@@ -20,6 +20,7 @@ df_status dp_reference_run(dp_subject *subject, const df_engine_options *options
     *out = (dp_reference){.subject = subject, .options = *options};
     df_status status = dp_rig_open(subject, options, &out->rig, err);
     if (status != DF_OK) return status;
+    subject->head_known = true;
     out->features = malloc((values + 1) * sizeof(float));
     if (out->features == NULL) return df_fail_memory(err, "the context's features", values * sizeof(float));
     status = dp_record_features(&out->rig, subject, out->features, &out->block, err);
@@ -44,7 +45,7 @@ static df_status compare(const dp_reference *r, const dp_recording *run, dp_pair
 
 static df_status make_cache(const dp_reference *r, const dp_rig *rig, df_kv **kv, df_error *err) {
     const df_config *c = &r->subject->in.config;
-    return df_kv_create(rig->draft, r->subject->in.context + 2 * c->block, kv, err);
+    return df_kv_create(rig->draft, r->subject->in.context + BLOCKS_BEHIND * c->block, kv, err);
 }
 
 static df_status ingest(const dp_reference *r, const dp_rig *rig, df_kv *kv, int first, int rows, df_error *err) {
@@ -62,16 +63,23 @@ static df_status compare_round(const dp_reference *r, const dp_rig *rig, df_kv *
     return status;
 }
 
-/* Rows of NaN, which then are cut away again. */
-static df_status soil(const dp_reference *r, const dp_rig *rig, df_kv *kv, const int32_t *pos, df_error *err) {
+/* Rows of NaN behind the `held` rows of the cache, which then are cut away again: all that fit beside a block, so that some
+ * lie beyond the block that is drafted next. */
+static df_status soil(const dp_reference *r, const dp_rig *rig, df_kv *kv, int held, df_error *err) {
     const df_config *c = &r->subject->in.config;
-    const size_t bytes = (size_t)c->block * (size_t)c->hidden * sizeof(float);
-    float *rows = malloc(bytes);
-    if (rows == NULL) return df_fail_memory(err, "rows of NaN", bytes);
-    memset(rows, 0xff, bytes);
-    df_status status = df_ingest_ctx(rig->draft, kv, rows, pos, c->block, err);
-    if (status == DF_OK) status = dp_step_truncate(r->subject, kv, c->block, err);
-    free(rows);
+    const int rows = r->subject->in.context + (BLOCKS_BEHIND - 1) * c->block - held;
+    const size_t bytes = (size_t)rows * (size_t)c->hidden * sizeof(float);
+    float *values = malloc(bytes);
+    int32_t *pos = malloc((size_t)rows * sizeof *pos);
+    df_status status = values != NULL && pos != NULL ? DF_OK : df_fail_memory(err, "rows of NaN", bytes);
+    if (status == DF_OK) {
+        memset(values, 0xff, bytes);
+        for (int i = 0; i < rows; i++) pos[i] = dp_subject_position(r->subject, held + i);
+        status = df_ingest_ctx(rig->draft, kv, values, pos, rows, err);
+    }
+    if (status == DF_OK) status = dp_step_truncate(r->subject, kv, rows, err);
+    free(values);
+    free(pos);
     return status;
 }
 
@@ -79,9 +87,9 @@ df_status dp_arm_round_over(const dp_reference *r, const dp_rig *rig, bool dirty
     const dp_admission *in = &r->subject->in;
     df_kv *kv = NULL;
     df_status status = make_cache(r, rig, &kv, err);
-    if (status == DF_OK && dirty) status = soil(r, rig, kv, in->pos, err);
+    if (status == DF_OK && dirty) status = soil(r, rig, kv, 0, err);
     if (status == DF_OK) status = ingest(r, rig, kv, 0, in->context, err);
-    if (status == DF_OK && dirty) status = soil(r, rig, kv, in->pos + in->context, err);
+    if (status == DF_OK && dirty) status = soil(r, rig, kv, in->context, err);
     if (status == DF_OK) status = compare_round(r, rig, kv, pair, err);
     df_kv_destroy(kv);
     return status;

@@ -28,7 +28,7 @@ typedef struct dp_identity_arm {
 int dp_identity_arm_count(void);
 const dp_identity_arm *dp_identity_arm_at(int index);
 
-/* Runs the reference; release *out whatever the outcome. Sets the subject's row_scale. */
+/* Runs the reference; release *out whatever the outcome. Sets the subject's row_scale and head_known. */
 df_status dp_reference_run(dp_subject *subject, const df_engine_options *options, dp_reference *out, df_error *err);
 void dp_reference_release(dp_reference *reference);
 

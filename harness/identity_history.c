@@ -22,7 +22,7 @@ typedef struct history {
     df_error *err;
 } history;
 
-static int32_t sliding_window(const df_config *c) {
+int32_t dp_sliding_window(const df_config *c) {
     int32_t largest = 0;
     for (int i = 0; i < c->n_layers; i++) {
         if (c->layer[i].window == 0) return 0;
@@ -35,7 +35,7 @@ static df_status begin(history *h, const dp_schedule *schedule) {
     const dp_schedule_size size = dp_schedule_measure(schedule);
     const size_t block = (size_t)h->c->block, hidden = (size_t)h->c->hidden, rows = (size_t)size.committed;
     const int room = size.committed + 2 * h->c->block;
-    h->window = sliding_window(h->c);
+    h->window = dp_sliding_window(h->c);
     h->features = malloc((rows + 1) * hidden * sizeof(float));
     h->noise = malloc(block * hidden * sizeof(float));
     h->result = malloc(block * hidden * sizeof(float));
@@ -121,6 +121,7 @@ static df_status draft(history *h, int index, bool stages, bool *same) {
     dp_subject_noise(h->subject, index, h->noise);
     df_status status =
         dp_step_round(h->rig, h->subject, h->kv, h->noise, h->pos + h->committed, h->result, h->err);
+    if (status == DF_OK && !holds_context(h)) return DF_OK; /* the caller sees that too, and says so */
     if (status == DF_OK) status = draft_from_ledger(h);
     if (status != DF_OK) return status;
     *same = dp_first_bit_difference(h->expected, h->result, dim[0] * dim[1]) < 0;

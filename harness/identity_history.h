@@ -11,6 +11,9 @@
 #include "identity_run.h"
 #include "identity_schedule.h"
 
+/* The largest window when every layer slides, so that old rows may go; 0 otherwise. */
+int32_t dp_sliding_window(const df_config *config);
+
 typedef enum dp_history_end {
     DP_HISTORY_SAME = 0,
     DP_HISTORY_DIFFERS, /* a bit differs, or rows are lacking in the cache or too many */

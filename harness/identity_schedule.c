@@ -43,10 +43,9 @@ dp_schedule_size dp_schedule_measure(const dp_schedule *schedule) {
         if (step.kind == 't') committed -= step.rows;
         if (step.kind == 'd') size.drafts++;
         if (committed < 0 || ingested > DP_SCHEDULE_MOST_ROWS) size.possible = false;
-        if (!size.possible) break;
         if (committed > most) most = committed;
     }
-    size.committed = (int)most;
+    size.committed = size.possible ? (int)most : 0;
     size.ingested = size.possible ? (int)ingested : 0;
     size.possible = size.possible && size.drafts > 0;
     return size;

@@ -104,6 +104,19 @@ static bool lower_pairs(shrinker *s) {
     return any;
 }
 
+/* Drafts go behind steps that need not come after them, which then may merge. */
+static bool delay_drafts(shrinker *s) {
+    bool any = false;
+    for (int i = 0; i + 1 < s->best->count && !spent(s); i++) {
+        if (s->best->step[i].kind != 'd' || s->best->step[i + 1].kind == 'd' || !begin_trial(s)) continue;
+        const dp_step draft = s->trial.step[i];
+        s->trial.step[i] = s->trial.step[i + 1];
+        s->trial.step[i + 1] = draft;
+        any = keep_trial(s) || any;
+    }
+    return any;
+}
+
 static bool resize_to(shrinker *s, int rows) {
     if (!begin_trial(s)) return false;
     s->trial.cache_rows = rows;
@@ -127,6 +140,7 @@ df_status dp_schedule_shrink(dp_schedule *schedule, dp_schedule_fails fails, voi
         smaller = merge_ingests(&s) || smaller;
         smaller = lower_rows(&s) || smaller;
         smaller = lower_pairs(&s) || smaller;
+        smaller = delay_drafts(&s) || smaller;
         smaller = resize_cache(&s) || smaller;
     }
     dp_schedule_release(&s.trial);

@@ -92,7 +92,8 @@ static df_status load_head(const dp_subject *s, dp_rig *rig, df_error *err) {
     char path[PATH_SIZE];
     df_status status = path_in(s, "model.safetensors", path, err);
     if (status != DF_OK) return status;
-    if (s->in.oracle != NULL) return s->in.vocab > 0 ? dp_head_load(rig->engine, path, s->in.oracle, &rig->head, err) : DF_OK;
+    if (s->in.oracle != NULL && s->in.vocab == 0) return DF_OK;
+    if (s->in.oracle != NULL && !s->head_known) return dp_head_load(rig->engine, path, s->in.oracle, &rig->head, err);
     for (int i = 0; i < df_draft_tensor_count(rig->draft); i++)
         if (strcmp(df_draft_tensor(rig->draft, i).name, "lm_head.weight") == 0)
             return df_table_load(rig->engine, path, "lm_head.weight", &rig->head, err);

@@ -23,6 +23,7 @@ typedef struct dp_subject {
     uint64_t seed;
     dp_admission in;            /* config, inputs, oracle (NULL without one) */
     float row_scale, noise_scale; /* of rows that are made; row_scale is set once features are known */
+    bool head_known;            /* the head in the file was held against the oracle's digest already */
     const dp_identity_hooks *hooks; /* NULL: none */
 } dp_subject;
 

@@ -10,12 +10,6 @@
 #include "error.h"
 #include "rope.h"
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const df_status try_status = (call);                                                                           \
-        if (try_status != DF_OK) return try_status;                                                                    \
-    } while (0)
-
 /* One call in progress: the model, its operations and the rotary tables of the rows it computes. */
 typedef struct pass {
     df_draft *draft;

@@ -16,4 +16,12 @@ df_status df_fail(df_error *err, df_status status, const char *code, const char 
 /* The usual message of a failed allocation of `bytes` for `what`. */
 df_status df_fail_memory(df_error *err, const char *what, size_t bytes);
 
+/* Returns from the calling function with the status of `call` unless it is DF_OK; for programs that hold nothing to
+ * release. */
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const df_status try_status = (call);                                                                           \
+        if (try_status != DF_OK) return try_status;                                                                    \
+    } while (0)
+
 #endif

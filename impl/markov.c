@@ -17,12 +17,6 @@
 
 static const char WHAT[] = "the Markov-corrected logits";
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const df_status try_status = (call);                                                                           \
-        if (try_status != DF_OK) return try_status;                                                                    \
-    } while (0)
-
 /* One call in progress. */
 typedef struct chain {
     df_draft *draft;

@@ -17,12 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const df_status try_status = (call);                                                                           \
-        if (try_status != DF_OK) return try_status;                                                                    \
-    } while (0)
-
 /* One call in progress. Host memory, one allocation each for floats and integers. */
 typedef struct selection {
     df_draft *draft;

@@ -34,6 +34,7 @@
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
+    X(identity)                                                                                                        \
     X(cli)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);

@@ -26,7 +26,7 @@ START_TEST(no_command_and_a_wrong_one_are_usage_errors) {
 END_TEST
 
 START_TEST(help_is_a_result_and_goes_to_standard_output) {
-    static const char *const commands[] = {"check", "gate", "inspect", "synth", "bench"};
+    static const char *const commands[] = {"check", "gate", "identity", "inspect", "synth", "bench"};
     child_expect(CHILD("--help"), 0, "usage: dflash-parity COMMAND", "");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         child run = CHILD(commands[i], "--help");
