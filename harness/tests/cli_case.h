@@ -14,5 +14,6 @@ TCase *cli_case(const char *name);
 void cli_add_results(Suite *suite); /* test_cli_results.c */
 void cli_add_gate(Suite *suite);    /* test_cli_gate.c */
 void cli_add_others(Suite *suite);  /* test_cli_others.c */
+void cli_add_heads(Suite *suite);   /* test_cli_heads.c */
 
 #endif

@@ -139,3 +139,58 @@ dp_real ds_multiply(dp_real a, dp_real b) {
 }
 
 bool ds_close(float got, dp_real want) { return fabs((double)got - want.value) <= want.error; }
+
+/* ---- The Markov heads -------------------------------------------------------------------------------------------- */
+
+enum { WIDEST = 1024 };
+
+static void swap_ends(dp_real *x, int first, int second) {
+    dp_real old[WIDEST];
+    memcpy(old, x, (size_t)(first + second) * sizeof *x);
+    memcpy(x, old + first, (size_t)second * sizeof *x);
+    memcpy(x + second, old, (size_t)first * sizeof *x);
+}
+
+/* e becomes what W2 multiplies. */
+static void markov_input(const df_draft *draft, const dp_real *h, dp_real *memory, dp_real *e, ds_fault fault) {
+    const df_weights *w = &draft->weights;
+    const int hidden = draft->config.hidden, r = draft->config.markov_rank;
+    dp_real in[WIDEST], out[WIDEST];
+    if (draft->config.markov == DF_MARKOV_GATED) {
+        memcpy(in, h, (size_t)hidden * sizeof *in);
+        memcpy(in + hidden, e, (size_t)r * sizeof *in);
+        if (fault == DS_INPUTS_SWAPPED) swap_ends(in, hidden, r);
+        ds_product(&w->markov_gate, fault == DS_BIAS_DROPPED ? NULL : w->markov_gate_bias, in, out);
+        for (int j = 0; j < r; j++) e[j] = ds_multiply(ds_sigmoid(out[j]), e[j]);
+    }
+    if (draft->config.markov == DF_MARKOV_RNN) {
+        memcpy(in, memory, (size_t)r * sizeof *in);
+        memcpy(in + r, e, (size_t)r * sizeof *in);
+        if (fault == DS_INPUTS_SWAPPED) swap_ends(in, r, r);
+        memcpy(in + 2 * r, h, (size_t)hidden * sizeof *in);
+        ds_product(&w->markov_joint, fault == DS_BIAS_DROPPED ? NULL : w->markov_joint_bias, in, out);
+        if (fault == DS_THIRDS_ROTATED) swap_ends(out, r, 2 * r);
+        for (int j = 0; j < r; j++) {
+            const dp_real keep = ds_sigmoid(out[j]), less = ds_add((dp_real){1, 0}, (dp_real){-keep.value, keep.error});
+            memory[j] = ds_add(ds_multiply(keep, memory[j]), ds_multiply(less, ds_tanh(out[r + j])));
+            e[j] = ds_tanh(out[2 * r + j]);
+        }
+    }
+}
+
+void ds_markov_logits(const df_draft *draft, const float *rows, const float *logits, int n, int vocab, int32_t anchor,
+                      const int32_t *token, ds_fault fault, dp_real *want) {
+    const int hidden = draft->config.hidden, r = draft->config.markov_rank;
+    dp_real memory[WIDEST] = {{0, 0}}, e[WIDEST], h[WIDEST], bias[WIDEST];
+    ck_assert(2 * r + hidden <= WIDEST && 3 * r <= WIDEST && vocab <= WIDEST);
+    for (int slot = 0; slot < n; slot++) {
+        const int32_t prev = slot == 0 || fault == DS_PREV_STAYS_ANCHOR ? anchor : token[slot - 1];
+        if (fault == DS_STATE_FORGOTTEN) memset(memory, 0, sizeof memory);
+        ds_row(&draft->weights.markov_w1, prev, e);
+        ds_exact(rows + (size_t)slot * (size_t)hidden, hidden, h);
+        markov_input(draft, h, memory, e, fault);
+        ds_product(&draft->weights.markov_w2, NULL, e, bias);
+        for (int i = 0; i < vocab; i++)
+            want[slot * vocab + i] = ds_add((dp_real){(double)logits[slot * vocab + i], 0}, bias[i]);
+    }
+}

@@ -1,6 +1,7 @@
 /*
  * dspark_case.h - a drafter that has nothing but DSpark heads, made in memory from a seed, and their arithmetic in
- * double with a bound on what float32 may add. For test_markov.c and test_confidence.c.
+ * double with a bound on what float32 may add. For test_markov.c,
+ * test_confidence.c and, on stored weights, test_vectors_heads.c.
  *
  * The reference is written from the formulas alone and shares no code with the heads. A dp_real is a value and a bound
  * on the absolute error of its float32 counterpart, carried through each step to first order (a hundredth is added for
@@ -46,6 +47,21 @@ dp_real ds_sigmoid(dp_real x);
 dp_real ds_tanh(dp_real x);
 dp_real ds_add(dp_real a, dp_real b);
 dp_real ds_multiply(dp_real a, dp_real b);
+
+/* What a wrong Markov head does. */
+typedef enum ds_fault {
+    DS_RIGHT = 0,
+    DS_PREV_STAYS_ANCHOR,
+    DS_STATE_FORGOTTEN,
+    DS_INPUTS_SWAPPED,
+    DS_THIRDS_ROTATED,
+    DS_BIAS_DROPPED
+} ds_fault;
+
+/* want[n, vocab] of any drafter's Markov head: logits[n, vocab] of rows[n, H] corrected, when the slots' tokens are
+ * token[n], as a head with this fault would. */
+void ds_markov_logits(const df_draft *draft, const float *rows, const float *logits, int n, int vocab, int32_t anchor,
+                      const int32_t *token, ds_fault fault, dp_real *want);
 
 /* True when `got` is within the bound of `want`. */
 bool ds_close(float got, dp_real want);

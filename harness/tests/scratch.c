@@ -1,6 +1,7 @@
 /* scratch.c - see scratch.h. A helper that fails ends the test. */
 #include "scratch.h"
 
+#include "safetensors.h"
 #include "sha256.h"
 #include "store_record.h"
 
@@ -9,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void scratch_open(void) { sf_set_up(); }
+dp_check_options scratch_options;
+
+void scratch_open(void) {
+    sf_set_up();
+    scratch_options = (dp_check_options){.threads = 2};
+}
 void scratch_close(void) { tf_remove_dir(sf_folder); }
 
 const char *scratch_path(const char *name, char out[SCRATCH_PATH]) {
@@ -221,6 +227,26 @@ static cJSON *header_of(const char *data, size_t *start) {
     return header;
 }
 
+tf_file *scratch_tensors(void) {
+    char path[SCRATCH_PATH];
+    df_error err = {0};
+    df_safetensors *file = NULL;
+    ck_assert_int_eq(df_safetensors_open(scratch_path("model.safetensors", path), &file, &err), DF_OK);
+    tf_file *copy = tf_new();
+    for (int i = 0; i < df_safetensors_count(file); i++) {
+        const df_tensor *tensor = df_safetensors_at(file, i);
+        tf_add(copy, tensor->name, df_dtype_name(tensor->dtype), tensor->rank, tensor->dim, tensor->data);
+    }
+    df_safetensors_close(file);
+    return copy;
+}
+
+void scratch_put_tensors(tf_file *file) {
+    char path[SCRATCH_PATH];
+    tf_write(file, scratch_path("model.safetensors", path));
+    tf_free(file);
+}
+
 int scratch_tensor_names(char name[SCRATCH_TENSORS][SCRATCH_NAME]) {
     char path[SCRATCH_PATH];
     size_t length, start;
@@ -285,7 +311,10 @@ void scratch_set_weight(const char *tensor, int64_t index, uint16_t bits) {
 
 void scratch_check(const char *filter, dp_result *result) {
     static dp_check_options options; /* the result keeps a pointer to it */
-    options = (dp_check_options){.checkpoint = sf_folder, .oracle = sf_path, .filter = filter, .threads = 2};
+    options = scratch_options;
+    options.checkpoint = sf_folder;
+    options.oracle = sf_path;
+    options.filter = filter;
     dp_check(&options, result);
     ck_assert_int_eq(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
 }

@@ -44,12 +44,20 @@ void scratch_change_value(const char *object, int64_t index, double factor, doub
 /* The dataset with another type or shape, its numbers kept in order as far as they go. */
 void scratch_reshape(const char *object, dp_logical dtype, int rank, const hsize_t *dim);
 
+/* The copy's model.safetensors as a file that may be changed (tensor_file.h); free it with tf_free. */
+tf_file *scratch_tensors(void);
+/* Writes it back. */
+void scratch_put_tensors(tf_file *file);
+
 /* The tensors of the copy's model.safetensors, in file order. */
 int scratch_tensor_names(char name[SCRATCH_TENSORS][SCRATCH_NAME]);
 /* Bit `bit` of element `index`. With `agreed` the oracle's provenance is given the new digest. */
 void scratch_flip_weight(const char *tensor, int64_t index, int bit, bool agreed);
 /* Overwrites one element's bits, provenance as it was. */
 void scratch_set_weight(const char *tensor, int64_t index, uint16_t bits);
+
+/* How the copy is checked, besides its own paths: precision and head; plain after scratch_open. */
+extern dp_check_options scratch_options;
 
 /* Checks the copy; release the result. */
 void scratch_check(const char *filter, dp_result *result);

@@ -26,6 +26,8 @@
     X(confidence)                                                                                                      \
     X(window)                                                                                                          \
     X(verify)                                                                                                          \
+    X(vectors)                                                                                                         \
+    X(traps)                                                                                                           \
     X(sha256)                                                                                                          \
     X(atomic_file)                                                                                                     \
     X(synth)                                                                                                           \

@@ -17,9 +17,10 @@ TCase *check_case(const char *name) {
     return tests;
 }
 
-static const char *const stored[] = {"tiny-plain",   "tiny-yarn",     "tiny-yarn-explicit", "tiny-linear",
-                                     "tiny-llama3",  "tiny-windowed", "tiny-causal",        "tiny-bias",
-                                     "tiny-partial", "tiny-hot",      "tiny-edge"};
+static const char *const stored[] = {"tiny-plain",   "tiny-yarn",       "tiny-yarn-explicit", "tiny-linear",
+                                     "tiny-llama3",  "tiny-windowed",   "tiny-causal",        "tiny-bias",
+                                     "tiny-partial", "tiny-hot",        "tiny-edge",          "tiny-dflash2",
+                                     "tiny-dspark",  "tiny-dflash2-k3", "tiny-dspark-gated",  "tiny-dspark-rnn"};
 enum { STORED = sizeof stored / sizeof *stored };
 
 START_TEST(a_stored_case_passes_with_every_stage_and_every_round) {
@@ -144,6 +145,19 @@ static const struct {
      " rope.original_max_position_embeddings ", "says 2048,", "claims 1024."},
     {"tiny-llama3", "rope_scaling/high_freq_factor", "8", " rope.high_freq_factor ", "says 8,", "claims 4."},
     {"tiny-partial", "partial_rotary_factor", "1.0", " rope.rotary_dim ", "says 24,", "claims 12."},
+    {"tiny-dflash2", "dflash_config/output_multiplier", "0.2", " output_multiplier ", "says 0.2", "claims 0.196"},
+    {"tiny-dflash2", "dflash_config/final_logit_softcapping", NULL, " final_logit_softcapping ", "says 0,",
+     "claims 20."},
+    {"tiny-dflash2", "input_embedding_scale", "2.0", " input_embedding_scale ", "says 2,", "claims 1."},
+    {"tiny-dflash2", "dflash_config/conv_kernel_size", "3", " conv_kernel_size ", "says 3,", "claims 2."},
+    {"tiny-dflash2", "dflash_config/conv_group_size", "32", " conv_group_size ", "says 32,", "claims 16."},
+    {"tiny-dflash2", "dflash_config/selector_rank", "16", " selector_rank ", "says 16,", "claims 32."},
+    {"tiny-dflash2", "dflash_config/selector_top_k", "4", " selector_top_k ", "says 4,", "claims 8."},
+    {"tiny-dflash2", "selector_vocab_size", "310", " selector_vocab_size ", "says 310,", "claims 320."},
+    {"tiny-dspark", "markov_rank", "16", " markov_rank ", "says 16,", "claims 32."},
+    {"tiny-dspark", "markov_head_type", "\"gated\"", " markov ", "says \"gated\",", "claims \"vanilla\"."},
+    {"tiny-dspark", "confidence_head_with_markov", "false", " confidence_with_markov ", "says false,", "claims true."},
+    {"tiny-dspark-rnn", "is_causal", "true", " is_causal[0] ", "says true,", "claims false."},
 };
 enum { EDITS = sizeof edits / sizeof *edits };
 
@@ -233,5 +247,6 @@ Suite *suite_check(void) {
     check_add_weights(suite);
     check_add_oracles(suite);
     check_add_rounds(suite);
+    check_add_heads(suite);
     return suite;
 }

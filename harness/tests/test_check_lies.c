@@ -36,6 +36,16 @@ static const struct {
      "rope.cos"},
     {"tiny-yarn-explicit", "rope_parameters/attention_factor", "1.0", "rope/attention_scaling", "1", NULL, NULL,
      "rope.cos"},
+    {"tiny-dflash2", "dflash_config/output_multiplier", NULL, "output_multiplier", "1", NULL, NULL, "logits"},
+    {"tiny-dflash2", "dflash_config/output_multiplier", "0.1962", "output_multiplier", "0.1962", NULL, NULL, "logits"},
+    {"tiny-dflash2", "dflash_config/final_logit_softcapping", NULL, "final_logit_softcapping", "0", NULL, NULL,
+     "logits"},
+    {"tiny-dflash2", "dflash_config/final_logit_softcapping", "21", "final_logit_softcapping", "21", NULL, NULL,
+     "logits"},
+    {"tiny-dflash2", "is_causal", "true", "is_causal", "[true,true]", NULL, NULL, "layers.0.attn.context"},
+    {"tiny-dflash2", "sliding_window", "17", "sliding_window", "[17,17]", NULL, NULL, "layers.0.attn.context"},
+    {"tiny-dspark", "is_causal", "true", "is_causal", "[true,true,true]", NULL, NULL, "layers.0.attn.context"},
+    {"tiny-dspark-rnn", "rope_scaling/mscale_all_dim", "1.0", "rope/attention_scaling", "1", NULL, NULL, "rope.cos"},
 };
 enum { LIES = sizeof lies / sizeof *lies };
 

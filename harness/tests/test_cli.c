@@ -64,6 +64,14 @@ static const struct {
     {{"check", CLI_PLAIN, "--isa", "sse2"}, "generic, avx2 or avx512, found 'sse2'"},
     {{"check", CLI_PLAIN, "-k"}, "-k needs a value"},
     {{"check", CLI_PLAIN, "--out"}, "--out needs a value"},
+    {{"check", CLI_PLAIN, "--lm-head"}, "--lm-head needs a value"},
+    {{"check", CLI_PLAIN, "--precision"}, "--precision needs a value"},
+    {{"check", CLI_PLAIN, "--precision", "q5_0"},
+     "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found 'q5_0'"},
+    {{"check", CLI_PLAIN, "--precision", "Q8_0"}, "found 'Q8_0'"},
+    {{"check", CLI_PLAIN, "--precision", ""}, "found ''"},
+    {{"gate", "--precision", "q8_0"}, "unknown word '--precision'"},
+    {{"gate", "--lm-head", "x"}, "unknown word '--lm-head'"},
     {{"gate", "--cases"}, "--cases needs a value"},
     {{"gate", "tiny-plain"}, "unknown word 'tiny-plain'"},
     {{"gate", "--threads", "-1"}, "found '-1'"},
@@ -163,5 +171,6 @@ Suite *suite_cli(void) {
     cli_add_results(suite);
     cli_add_gate(suite);
     cli_add_others(suite);
+    cli_add_heads(suite);
     return suite;
 }

@@ -25,9 +25,6 @@ static void teardown(void) {
     ds_free(&it);
 }
 
-/* What a wrong head does. */
-typedef enum fault { NONE = 0, PREV_STAYS_ANCHOR, STATE_FORGOTTEN, INPUTS_SWAPPED, THIRDS_ROTATED, BIAS_DROPPED } fault;
-
 /* ---- Running the head -------------------------------------------------------------------------------------------- */
 
 typedef struct result {
@@ -62,52 +59,9 @@ static void propose(int vocab, int32_t anchor, result *r) {
 
 /* ---- The reference ----------------------------------------------------------------------------------------------- */
 
-static void swap_ends(dp_real *x, int first, int second) {
-    dp_real old[2 * DS_R + DS_H];
-    memcpy(old, x, (size_t)(first + second) * sizeof *x);
-    memcpy(x, old + first, (size_t)second * sizeof *x);
-    memcpy(x + second, old, (size_t)first * sizeof *x);
-}
-
-/* e becomes what W2 multiplies. */
-static void reference_input(const dp_real *h, dp_real *state, dp_real *e, fault f) {
-    const df_weights *w = &it.draft.weights;
-    dp_real in[2 * DS_R + DS_H], out[3 * DS_R];
-    if (it.draft.config.markov == DF_MARKOV_GATED) {
-        memcpy(in, h, DS_H * sizeof *in);
-        memcpy(in + DS_H, e, DS_R * sizeof *in);
-        if (f == INPUTS_SWAPPED) swap_ends(in, DS_H, DS_R);
-        ds_product(&w->markov_gate, f == BIAS_DROPPED ? NULL : w->markov_gate_bias, in, out);
-        for (int j = 0; j < DS_R; j++) e[j] = ds_multiply(ds_sigmoid(out[j]), e[j]);
-    }
-    if (it.draft.config.markov == DF_MARKOV_RNN) {
-        memcpy(in, state, DS_R * sizeof *in);
-        memcpy(in + DS_R, e, DS_R * sizeof *in);
-        if (f == INPUTS_SWAPPED) swap_ends(in, DS_R, DS_R);
-        memcpy(in + 2 * DS_R, h, DS_H * sizeof *in);
-        ds_product(&w->markov_joint, f == BIAS_DROPPED ? NULL : w->markov_joint_bias, in, out);
-        if (f == THIRDS_ROTATED) swap_ends(out, DS_R, 2 * DS_R);
-        for (int j = 0; j < DS_R; j++) {
-            const dp_real keep = ds_sigmoid(out[j]), less = ds_add((dp_real){1, 0}, (dp_real){-keep.value, keep.error});
-            state[j] = ds_add(ds_multiply(keep, state[j]), ds_multiply(less, ds_tanh(out[DS_R + j])));
-            e[j] = ds_tanh(out[2 * DS_R + j]);
-        }
-    }
-}
-
 /* Corrected logits when the slots' tokens are `token`. */
-static void reference(int vocab, int32_t anchor, const int32_t *token, fault f, dp_real *logits) {
-    dp_real state[DS_R] = {{0, 0}}, e[DS_R], h[DS_H], bias[DS_V];
-    for (int slot = 0; slot < DS_N; slot++) {
-        const int32_t prev = slot == 0 || f == PREV_STAYS_ANCHOR ? anchor : token[slot - 1];
-        if (f == STATE_FORGOTTEN) memset(state, 0, sizeof state);
-        ds_row(&it.draft.weights.markov_w1, prev, e);
-        ds_exact(it.rows + slot * DS_H, DS_H, h);
-        reference_input(h, state, e, f);
-        ds_product(&it.draft.weights.markov_w2, NULL, e, bias);
-        for (int i = 0; i < vocab; i++)
-            logits[slot * vocab + i] = ds_add((dp_real){(double)it.logits[slot * vocab + i], 0}, bias[i]);
-    }
+static void reference(int vocab, int32_t anchor, const int32_t *token, ds_fault fault, dp_real *logits) {
+    ds_markov_logits(&it.draft, it.rows, it.logits, DS_N, vocab, anchor, token, fault, logits);
 }
 
 static int best(const dp_real *logits, int vocab) {
@@ -130,7 +84,7 @@ START_TEST(every_head_agrees_with_double_precision_and_chooses_its_best) {
     static dp_real want[DS_N * DS_V];
     ds_make(&it, KINDS[_i], DS_V, &PLAIN);
     propose(DS_V, ANCHOR, &r);
-    reference(DS_V, ANCHOR, r.token, NONE, want);
+    reference(DS_V, ANCHOR, r.token, DS_RIGHT, want);
     for (int slot = 0; slot < DS_N; slot++) ck_assert_int_eq(r.token[slot], best(want + slot * DS_V, DS_V));
     for (int i = 0; i < DS_N * DS_V; i++)
         ck_assert_msg(ds_close(r.logits[i], want[i]), "slot %d row %d: %.9g, not %.9g +- %.3g", i / DS_V, i % DS_V,
@@ -143,15 +97,15 @@ START_TEST(the_bound_is_tight_enough_to_see_each_fault) {
     static dp_real right[DS_N * DS_V], want[DS_N * DS_V];
     ds_make(&it, KINDS[_i], DS_V, &PLAIN);
     propose(DS_V, ANCHOR, &r);
-    reference(DS_V, ANCHOR, r.token, NONE, right);
-    for (fault f = PREV_STAYS_ANCHOR; f <= BIAS_DROPPED; f++) {
-        if (f != PREV_STAYS_ANCHOR && KINDS[_i] == DF_MARKOV_VANILLA) continue;
-        if ((f == STATE_FORGOTTEN || f == THIRDS_ROTATED) && KINDS[_i] != DF_MARKOV_RNN) continue;
+    reference(DS_V, ANCHOR, r.token, DS_RIGHT, right);
+    for (ds_fault f = DS_PREV_STAYS_ANCHOR; f <= DS_BIAS_DROPPED; f++) {
+        if (f != DS_PREV_STAYS_ANCHOR && KINDS[_i] == DF_MARKOV_VANILLA) continue;
+        if ((f == DS_STATE_FORGOTTEN || f == DS_THIRDS_ROTATED) && KINDS[_i] != DF_MARKOV_RNN) continue;
         reference(DS_V, ANCHOR, r.token, f, want);
         for (int i = 0; i < DS_N * DS_V; i++) want[i].error = right[i].error;
         const int last = (DS_N - 1) * DS_V;
         ck_assert_msg(outside(&r, want, last, DS_V) > DS_V * 9 / 10, "fault %d is within the bound", (int)f);
-        const bool shows_at_first = f != PREV_STAYS_ANCHOR && f != STATE_FORGOTTEN;
+        const bool shows_at_first = f != DS_PREV_STAYS_ANCHOR && f != DS_STATE_FORGOTTEN;
         ck_assert_msg((outside(&r, want, 0, DS_V) > 0) == shows_at_first, "fault %d at the first slot", (int)f);
     }
 }
@@ -168,8 +122,8 @@ START_TEST(the_predecessor_changes_the_winner_at_the_first_and_at_a_later_slot) 
         first += other.token[0] != r.token[0];
     }
     ck_assert_int_gt(first, 0);
-    reference(DS_V, ANCHOR, r.token, NONE, want);
-    reference(DS_V, ANCHOR, r.token, PREV_STAYS_ANCHOR, stale);
+    reference(DS_V, ANCHOR, r.token, DS_RIGHT, want);
+    reference(DS_V, ANCHOR, r.token, DS_PREV_STAYS_ANCHOR, stale);
     int later = 0;
     for (int slot = 1; slot < DS_N; slot++) later += best(want + slot * DS_V, DS_V) != best(stale + slot * DS_V, DS_V);
     ck_assert_int_gt(later, 0);
@@ -253,7 +207,7 @@ START_TEST(a_sampled_chain_draws_from_the_distribution_it_records) {
     df_error err = {0};
     ck_assert_msg(df_propose(&it.draft, NULL, it.logits, it.rows, DS_N, DS_V, ANCHOR, &options, &out, &err) == DF_OK,
                   "%s", err.message);
-    reference(DS_V, ANCHOR, token, NONE, want); /* the drawn tokens are the predecessors */
+    reference(DS_V, ANCHOR, token, DS_RIGHT, want); /* the drawn tokens are the predecessors */
     int not_best = 0;
     for (int slot = 0; slot < DS_N; slot++) {
         const float *p = probability + slot * DS_V;
@@ -290,13 +244,13 @@ START_TEST(a_reduced_vocabulary_biases_its_own_rows_and_remembers_target_ids) {
     ds_make(&it, KINDS[_i], REDUCED, &PLAIN);
     make_reduced(DS_W1);
     propose(REDUCED, ANCHOR, &r);
-    reference(REDUCED, ANCHOR, r.token, NONE, want); /* W1 rows by target id, W2 rows by row */
+    reference(REDUCED, ANCHOR, r.token, DS_RIGHT, want); /* W1 rows by target id, W2 rows by row */
     ck_assert_int_eq(outside(&r, want, 0, DS_N * REDUCED), 0);
     for (int slot = 0; slot < DS_N; slot++)
         ck_assert_int_eq(r.token[slot], 2 * best(want + slot * REDUCED, REDUCED) + 3);
     int32_t row[DS_N]; /* a chain that took rows for ids would give other values */
     for (int slot = 0; slot < DS_N; slot++) row[slot] = (r.token[slot] - 3) / 2;
-    reference(REDUCED, ANCHOR, row, NONE, want);
+    reference(REDUCED, ANCHOR, row, DS_RIGHT, want);
     ck_assert_int_gt(outside(&r, want, REDUCED, REDUCED), REDUCED / 2);
 }
 END_TEST

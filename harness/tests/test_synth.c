@@ -392,6 +392,7 @@ Suite *suite_synth(void) {
     tcase_add_test(bytes, the_head_has_near_twins_and_its_padding_rows_are_small);
     tcase_add_test(bytes, the_head_makes_up_for_the_output_multiplier);
     tcase_set_timeout(bytes, 60);
+    tcase_set_timeout(census, 60);
     suite_add_tcase(suite, bytes);
     tcase_add_checked_fixture(census, synth_setup, synth_teardown);
     tcase_add_test(census, every_family_gets_exactly_its_tensors);
