@@ -91,12 +91,12 @@ static df_status head_rows(const dp_admission *a, int *rows, df_error *err) {
 static df_status read_anchor(dp_admission *a, df_error *err) {
     dp_array array = {.value = NULL};
     df_status status = dp_oracle_input(a->oracle, "anchor", &array, err);
-    if (status == DF_OK && array.count == 1)
+    if (status == DF_OK && array.rank == 1 && array.count == 1)
         a->anchor = (int32_t)array.value[0];
     else if (status == DF_OK)
         status = df_fail(err, DF_ERR_REFUSED, "oracle.shape",
-                         "Input anchor of %s must be one token id: found %lld values. Generate the oracle again.",
-                         dp_oracle_path(a->oracle), (long long)array.count);
+                         "Input anchor of %s must be one token id: found %lld values in rank %d. Generate the oracle again.",
+                         dp_oracle_path(a->oracle), (long long)array.count, array.rank);
     dp_array_release(&array);
     return status;
 }
@@ -168,10 +168,27 @@ static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec,
     return status;
 }
 
+/* Ids on which the reference's own precisions disagree are near ties, and judge nobody. */
+static df_status check_integers(const dp_admission *a, const dp_stage_spec *spec, df_error *err) {
+    dp_array truth = {.value = NULL}, f32 = {.value = NULL};
+    df_status status = dp_oracle_stage(a->oracle, DP_RUN_F64, spec->name, &truth, err);
+    if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_F32, spec->name, &f32, err);
+    for (int64_t i = 0; status == DF_OK && i < truth.count; i++)
+        if (truth.value[i] != f32.value[i])
+            status = df_fail(err, DF_ERR_REFUSED, "oracle.integers",
+                             "Stage %s of %s: element %lld is %.0f in the reference's float64 run and %.0f in its float32 "
+                             "run: expected the same integers. The input is a near tie; generate the oracle with another "
+                             "seed.",
+                             spec->name, dp_oracle_path(a->oracle), (long long)i, truth.value[i], f32.value[i]);
+    dp_array_release(&truth);
+    dp_array_release(&f32);
+    return status;
+}
+
 static df_status check_brackets(const dp_admission *a, df_error *err) {
     df_status status = DF_OK;
     for (int i = 0; status == DF_OK && i < a->stages.count; i++)
-        if (!a->stages.spec[i].exact) status = check_bracket(a, &a->stages.spec[i], err);
+        status = (a->stages.spec[i].exact ? check_integers : check_bracket)(a, &a->stages.spec[i], err);
     return status;
 }
 

@@ -26,7 +26,7 @@ typedef struct dp_admission {
 
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_oracle_open and dp_geometry_check, and
  * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
- * "oracle.stage.unexpected", "oracle.bracket", "oracle.input.precision". Release *out
+ * "oracle.stage.unexpected", "oracle.bracket", "oracle.integers", "oracle.input.precision". Release *out
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out, df_error *err);
 void dp_admission_release(dp_admission *admission);

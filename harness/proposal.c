@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "sha256.h"
+#include "stage_set.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,13 @@ static df_status check_head(const df_table *head, const dp_oracle *oracle, df_er
                        "%s: the oracle holds the input anchor, so its reference ran an output head, but its provenance "
                        "record has no head {tensor, dtype, shape, sha256}. Write it again as oracles/FORMAT.md says.",
                        dp_oracle_path(oracle));
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(record, "shape");
+    for (int i = 0; i < view.rank; i++) {
+        char ours[DP_DIMS_TEXT];
+        const cJSON *dim = cJSON_GetArrayItem(shape, i);
+        if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i]) continue;
+        return head_differs(oracle, "shape", dp_dims_text(view.rank, view.dim, ours), "another", err);
+    }
     if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, "dtype", view.dtype, dtype, err);
     dp_sha256_of(view.data, view.bytes, digest);
     return strcmp(digest, sha256) == 0 ? DF_OK : head_differs(oracle, "SHA-256", digest, sha256, err);

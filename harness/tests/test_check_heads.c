@@ -140,11 +140,14 @@ START_TEST(another_head_is_refused) {
     scratch_edit_record("provenance", "head/dtype", "\"BF16\"");
     scratch_edit_record("provenance", "head/shape", "[319,64]");
     scratch_expect_stop(DP_REFUSED, "oracle.shape", "logits", "319", "320");
+    scratch_copy_case(fixture);
+    scratch_edit_record("provenance", "head/shape", "[320,65]"); /* as many rows, of another width */
+    scratch_expect_stop(DP_REFUSED, "provenance.head.differs", "shape", "[320, ", NULL);
     /* the head of another target, given as a file */
     scratch_copy_case(fixture);
     snprintf(other, sizeof other, "fixtures/small/%s/model.safetensors", headed[(_i + 1) % HEADED]);
     scratch_options.head = other;
-    scratch_expect_stop(DP_REFUSED, "provenance.head.differs", "SHA-256", NULL, NULL);
+    scratch_expect_stop(DP_REFUSED, "provenance.head.differs", "output head differs", NULL, NULL);
     scratch_options.head = "fixtures/small/tiny-plain/model.safetensors";
     scratch_expect_stop(DP_REFUSED, "table.tensor.missing", "lm_head.weight", "tiny-plain", NULL);
     scratch_options.head = "fixtures/small/no-such-file";
@@ -261,6 +264,15 @@ START_TEST(one_id_that_differs_fails_that_stage_alone) {
     ck_assert_int_eq(result.verdict, DP_FAIL);
     ck_assert_int_eq(result.stage_count, 1);
     dp_result_release(&result);
+}
+END_TEST
+
+START_TEST(integers_on_which_the_reference_contradicts_itself_are_refused) {
+    char object[96];
+    scratch_copy_case(ids[_i].fixture);
+    snprintf(object, sizeof object, "/stages/float32/%s", ids[_i].stage);
+    scratch_change_value(object, ids[_i].index, 1.0, -1.0);
+    scratch_expect_stop(DP_REFUSED, "oracle.integers", ids[_i].stage, "float32", NULL);
 }
 END_TEST
 
@@ -411,6 +423,7 @@ void check_add_heads(Suite *suite) {
     tcase_add_loop_test(tests, another_anchor_fails_where_the_predecessor_enters, 0, HEADED);
     tcase_add_test(tests, an_oracle_without_a_harvest_record_or_with_the_other_is_refused);
     tcase_add_loop_test(tests, one_id_that_differs_fails_that_stage_alone, 0, IDS);
+    tcase_add_loop_test(tests, integers_on_which_the_reference_contradicts_itself_are_refused, 0, IDS);
     suite_add_tcase(suite, tests);
     tests = check_case("families");
     tcase_add_test(tests, a_dflash2_checkpoint_without_its_own_tensors_is_refused_as_either_family);
