@@ -33,7 +33,9 @@ static const char help[] =
     "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n"
     "  --json            print the result as JSON instead of a table\n"
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
-    "  --help            this text\n";
+    "  --help            this text\n"
+    "\n"
+    "Exit codes: 0 measured, 2 usage, 3 refused (the check did not pass), 4 runtime.\n";
 
 typedef struct words {
     const char *name, *cases, *checkpoint, *context, *repeat, *python, *sweep;

@@ -37,9 +37,11 @@ void dp_reference_release(dp_reference *reference) {
     *reference = (dp_reference){.subject = NULL};
 }
 
-/* ---- Parts of arms ---------------------------------------------------------------------------------------------------- */
+/* ---- Parts of arms
+ * ---------------------------------------------------------------------------------------------------- */
 
-static df_status compare(const dp_reference *r, const dp_recording *run, dp_pair_rule rule, dp_pair *pair, df_error *err) {
+static df_status compare(const dp_reference *r, const dp_recording *run, dp_pair_rule rule, dp_pair *pair,
+                         df_error *err) {
     return dp_pair_compare(&r->block, run, rule, &r->subject->in, pair, err);
 }
 
@@ -63,8 +65,8 @@ static df_status compare_round(const dp_reference *r, const dp_rig *rig, df_kv *
     return status;
 }
 
-/* Rows of NaN behind the `held` rows of the cache, which then are cut away again: all that fit beside a block, so that some
- * lie beyond the block that is drafted next. */
+/* Rows of NaN behind the `held` rows of the cache, which then are cut away again: all that fit beside a block, so that
+ * some lie beyond the block that is drafted next. */
 static df_status soil(const dp_reference *r, const dp_rig *rig, df_kv *kv, int held, df_error *err) {
     const df_config *c = &r->subject->in.config;
     const int rows = r->subject->in.context + (BLOCKS_BEHIND - 1) * c->block - held;
@@ -112,7 +114,8 @@ static df_status compare_all(const dp_reference *r, const dp_rig *rig, dp_pair *
     return status;
 }
 
-static df_status compare_another(const dp_reference *r, const df_engine_options *options, dp_pair *pair, df_error *err) {
+static df_status compare_another(const dp_reference *r, const df_engine_options *options, dp_pair *pair,
+                                 df_error *err) {
     dp_rig rig;
     df_status status = dp_rig_open(r->subject, options, &rig, err);
     if (status == DF_OK) status = compare_all(r, &rig, pair, err);
@@ -120,7 +123,8 @@ static df_status compare_another(const dp_reference *r, const df_engine_options 
     return status;
 }
 
-/* ---- The arms --------------------------------------------------------------------------------------------------------- */
+/* ---- The arms
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* The context in calls of `chunk` rows; 0: at once. */
 static df_status run_ingest(const dp_reference *r, int chunk, dp_pair *pair, df_error *err) {
@@ -194,7 +198,8 @@ static df_status run_moved(const dp_reference *r, int argument, dp_pair *pair, d
     return status;
 }
 
-/* ---- Without an observer ---------------------------------------------------------------------------------------------- */
+/* ---- Without an observer
+ * ---------------------------------------------------------------------------------------------- */
 
 /* One stage of the reference against what a caller received. */
 static df_status compare_received(const dp_reference *r, df_stage stage, const float *f32, const int32_t *i32,
@@ -253,8 +258,7 @@ static df_status run_unobserved(const dp_reference *r, int argument, dp_pair *pa
     if (status == DF_OK && r->rig.head != NULL) status = propose_unobserved(r, result, pair, err);
     if (status == DF_OK) status = make_cache(r, &r->rig, &kv, err);
     if (status == DF_OK) status = ingest(r, &r->rig, kv, 0, in->context, err);
-    if (status == DF_OK)
-        status = dp_step_round(&r->rig, r->subject, kv, in->noise, in->pos + in->context, result, err);
+    if (status == DF_OK) status = dp_step_round(&r->rig, r->subject, kv, in->noise, in->pos + in->context, result, err);
     if (status == DF_OK) status = compare_received(r, DF_STAGE_FINAL, result, NULL, pair, err);
     df_kv_destroy(kv);
     free(features);

@@ -1,8 +1,8 @@
 /*
  * identity_arms.h - the arms of `identity`: other ways to do the same work, each held against one reference run.
  *
- * An arm here has a fixed script; histories at random are identity_case.c's. The table is the list of them, in the order
- * in which they are run and reported.
+ * An arm here has a fixed script; histories at random are identity_case.c's. The table is the list of them, in the
+ * order in which they are run and reported.
  */
 #ifndef DP_IDENTITY_ARMS_H
 #define DP_IDENTITY_ARMS_H
@@ -39,8 +39,8 @@ dp_round_input dp_reference_input(const dp_reference *reference);
 df_status dp_arm_rows_permuted(const dp_reference *reference, int argument, dp_pair *pair, df_error *err);
 df_status dp_arm_rows_beside_nan(const dp_reference *reference, int argument, dp_pair *pair, df_error *err);
 
-/* Ingests the context at once into a new cache and compares a round over it. `dirty`: rows of NaN were in the cache before
- * and behind it, and were cut away. */
+/* Ingests the context at once into a new cache and compares a round over it. `dirty`: rows of NaN were in the cache
+ * before and behind it, and were cut away. */
 df_status dp_arm_round_over(const dp_reference *reference, const dp_rig *rig, bool dirty, dp_pair *pair, df_error *err);
 
 #endif

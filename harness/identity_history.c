@@ -12,12 +12,12 @@ typedef struct history {
     const df_config *c;
     const float *given; /* features of the subject's own context */
     df_kv *kv, *ledger;
-    int committed, synced; /* rows; rows of the ledger that are those of the committed context */
-    int serial;            /* rows of the stream that were used up */
-    int32_t window;        /* the largest when every layer slides; 0 otherwise */
-    float *features;       /* [most committed, H] */
+    int committed, synced;            /* rows; rows of the ledger that are those of the committed context */
+    int serial;                       /* rows of the stream that were used up */
+    int32_t window;                   /* the largest when every layer slides; 0 otherwise */
+    float *features;                  /* [most committed, H] */
     float *noise, *result, *expected; /* [B, H] */
-    int32_t *pos;          /* [most committed + B] */
+    int32_t *pos;                     /* [most committed + B] */
     dp_pair *pair;
     df_error *err;
 } history;
@@ -59,20 +59,19 @@ static void end(history *h) {
     free(h->pos);
 }
 
-/* The cache holds the end of the committed context and nothing else: all of it, unless every layer slides; then at least
- * what the next query can see. */
+/* The cache holds the end of the committed context and nothing else: all of it, unless every layer slides; then at
+ * least what the next query can see. */
 static bool holds_context(const history *h) {
-    const int held = df_kv_len(h->kv), least = h->window > 0 && h->window - 1 < h->committed ? h->window - 1 : h->committed;
-    return held >= least && held <= h->committed &&
-           (held == 0 || df_kv_floor(h->kv) == h->pos[h->committed - held]);
+    const int held = df_kv_len(h->kv),
+              least = h->window > 0 && h->window - 1 < h->committed ? h->window - 1 : h->committed;
+    return held >= least && held <= h->committed && (held == 0 || df_kv_floor(h->kv) == h->pos[h->committed - held]);
 }
 
 static df_status ingest(history *h, int rows) {
     const size_t hidden = (size_t)h->c->hidden;
     float *first = h->features + (size_t)h->committed * hidden;
     for (int i = 0; i < rows; i++) dp_subject_row(h->subject, h->given, h->serial + i, first + (size_t)i * hidden);
-    const df_status status =
-        dp_step_ingest(h->rig, h->subject, h->kv, first, h->pos + h->committed, rows, h->err);
+    const df_status status = dp_step_ingest(h->rig, h->subject, h->kv, first, h->pos + h->committed, rows, h->err);
     if (status != DF_OK) return status;
     h->serial += rows;
     h->committed += rows;
@@ -102,8 +101,7 @@ static df_status draft_from_ledger(history *h) {
 static df_status check_stages(history *h, bool *same) {
     dp_recording block = {.stage = NULL}, round = {.stage = NULL};
     dp_pair pair = {.stage = NULL};
-    const dp_round_input input = {
-        .features = h->features, .noise = h->noise, .pos = h->pos, .context = h->committed};
+    const dp_round_input input = {.features = h->features, .noise = h->noise, .pos = h->pos, .context = h->committed};
     df_status status = dp_record_block(h->rig, h->subject, &input, df_kv_len(h->kv), &block, h->err);
     if (status == DF_OK)
         status = dp_record_round(h->rig, h->subject, h->kv, h->noise, h->pos + h->committed, &round, h->err);
@@ -119,8 +117,7 @@ static df_status check_stages(history *h, bool *same) {
 static df_status draft(history *h, int index, bool stages, bool *same) {
     const int64_t dim[] = {h->c->block, h->c->hidden};
     dp_subject_noise(h->subject, index, h->noise);
-    df_status status =
-        dp_step_round(h->rig, h->subject, h->kv, h->noise, h->pos + h->committed, h->result, h->err);
+    df_status status = dp_step_round(h->rig, h->subject, h->kv, h->noise, h->pos + h->committed, h->result, h->err);
     if (status == DF_OK && !holds_context(h)) return DF_OK; /* the caller sees that too, and says so */
     if (status == DF_OK) status = draft_from_ledger(h);
     if (status != DF_OK) return status;
@@ -130,22 +127,28 @@ static df_status draft(history *h, int index, bool stages, bool *same) {
         status = check_stages(h, &stages_same);
         *same = *same && stages_same;
     }
-    return status == DF_OK ? dp_pair_floats(DF_STAGE_FINAL, -1, 2, dim, h->expected, h->result, &h->subject->in, h->pair, h->err)
-                           : status;
+    return status == DF_OK
+               ? dp_pair_floats(DF_STAGE_FINAL, -1, 2, dim, h->expected, h->result, &h->subject->in, h->pair, h->err)
+               : status;
 }
 
 static df_status take_step(history *h, dp_step step, int drafts, int last, bool every_stage, bool *same) {
     switch (step.kind) {
-    case 'i': return ingest(h, step.rows);
-    case 't': return roll_back(h, step.rows);
-    case 'x': return dp_step_move(h->rig, h->subject, &h->kv, h->err);
-    default: break;
+    case 'i':
+        return ingest(h, step.rows);
+    case 't':
+        return roll_back(h, step.rows);
+    case 'x':
+        return dp_step_move(h->rig, h->subject, &h->kv, h->err);
+    default:
+        break;
     }
     return draft(h, drafts, every_stage || drafts + 1 == last || drafts % DP_HISTORY_CHECK_EVERY == 0, same);
 }
 
-df_status dp_history_run(const dp_rig *rig, const dp_subject *subject, const float *features, const dp_schedule *schedule,
-                         bool every_stage, dp_pair *pair, dp_history_result *out, df_error *err) {
+df_status dp_history_run(const dp_rig *rig, const dp_subject *subject, const float *features,
+                         const dp_schedule *schedule, bool every_stage, dp_pair *pair, dp_history_result *out,
+                         df_error *err) {
     history h = {.rig = rig, .subject = subject, .c = &subject->in.config, .given = features, .pair = pair, .err = err};
     const int last = dp_schedule_measure(schedule).drafts;
     *out = (dp_history_result){.end = DP_HISTORY_SAME};

@@ -1,9 +1,10 @@
 /*
- * identity_history.h - runs a schedule on a cache and holds every block it drafts against the same context fed otherwise.
+ * identity_history.h - runs a schedule on a cache and holds every block it drafts against the same context fed
+ * otherwise.
  *
- * Beside the cache under test there is a ledger: a cache with room for everything, cut back to what the two contexts have
- * in common and fed the rest at once. Every drafted block is compared with the ledger's; the last one, and every few in
- * between, stage by stage with forward_block over the committed context, the cache's content included.
+ * Beside the cache under test there is a ledger: a cache with room for everything, cut back to what the two contexts
+ * have in common and fed the rest at once. Every drafted block is compared with the ledger's; the last one, and every
+ * few in between, stage by stage with forward_block over the committed context, the cache's content included.
  */
 #ifndef DP_IDENTITY_HISTORY_H
 #define DP_IDENTITY_HISTORY_H
@@ -32,7 +33,8 @@ enum { DP_HISTORY_CHECK_EVERY = 16 };
 
 /* Runs until the end or the first difference. Stages compared are added to *pair. `features` are those of the subject's
  * own context, [context, H]. Fails only for reasons that are no verdict on the drafter: memory, a device. */
-df_status dp_history_run(const dp_rig *rig, const dp_subject *subject, const float *features, const dp_schedule *schedule,
-                         bool every_stage, dp_pair *pair, dp_history_result *out, df_error *err);
+df_status dp_history_run(const dp_rig *rig, const dp_subject *subject, const float *features,
+                         const dp_schedule *schedule, bool every_stage, dp_pair *pair, dp_history_result *out,
+                         df_error *err);
 
 #endif

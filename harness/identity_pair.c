@@ -16,7 +16,8 @@ const char *dp_bit_class_name(dp_bit_class reached) {
     return names[reached];
 }
 
-/* ---- One stage ---------------------------------------------------------------------------------------------------- */
+/* ---- One stage ----------------------------------------------------------------------------------------------------
+ */
 
 static bool finite_bits(uint32_t bits) { return (bits >> 23 & 0xff) != 0xff; }
 
@@ -52,10 +53,10 @@ static void compare_floats(const float *a, const float *b, dp_pair_stage *stage)
         const uint32_t distance = both_nan(x, y) ? 0 : ulp_distance(x, y);
         if (distance > stage->ulp) stage->ulp = distance;
     }
-    stage->reached = stage->differing == 0      ? DP_BITS_IDENTICAL
-                     : stage->ulp == 0          ? DP_BITS_EQUAL
+    stage->reached = stage->differing == 0       ? DP_BITS_IDENTICAL
+                     : stage->ulp == 0           ? DP_BITS_EQUAL
                      : stage->ulp <= DP_ULP_MOST ? DP_BITS_ULP
-                                                : DP_BITS_DIVERGENT;
+                                                 : DP_BITS_DIVERGENT;
 }
 
 static void compare_integers(const int32_t *a, const int32_t *b, dp_pair_stage *stage) {
@@ -104,7 +105,8 @@ static df_status judge_by_envelope(df_stage kind, const float *a, const float *b
     return status;
 }
 
-/* ---- The list ----------------------------------------------------------------------------------------------------- */
+/* ---- The list -----------------------------------------------------------------------------------------------------
+ */
 
 static void merge(dp_pair_stage *into, const dp_pair_stage *from) {
     if (from->differing > 0 && into->differing == 0) {
@@ -170,11 +172,12 @@ df_status dp_pair_lacking(df_stage kind, int layer, dp_pair *pair, df_error *err
     return add(pair, &stage, err);
 }
 
-/* ---- Two recordings ------------------------------------------------------------------------------------------------ */
+/* ---- Two recordings ------------------------------------------------------------------------------------------------
+ */
 
 /* Whole stages, or under the rule of a round the last rows of the first side's. */
-static df_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp_pair_rule rule, const dp_admission *bars,
-                                  dp_pair *pair, df_error *err) {
+static df_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp_pair_rule rule,
+                                  const dp_admission *bars, dp_pair *pair, df_error *err) {
     const bool tail = rule == DP_PAIR_ROUND && dp_stage_shows_context(a->stage);
     if (b == NULL || a->rank != b->rank || a->rank < 1 || (a->integer == NULL) != (b->integer == NULL) ||
         (tail ? b->dim[0] > a->dim[0] : b->dim[0] != a->dim[0]) ||
@@ -186,7 +189,9 @@ static df_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp
     return dp_pair_floats(a->stage, a->layer, b->rank, b->dim, a->value + skip, b->value, bars, pair, err);
 }
 
-static bool is_cache(const dp_recorded *entry) { return entry->stage == DF_STAGE_KV_K || entry->stage == DF_STAGE_KV_V; }
+static bool is_cache(const dp_recorded *entry) {
+    return entry->stage == DF_STAGE_KV_K || entry->stage == DF_STAGE_KV_V;
+}
 
 static bool is_context(const dp_recorded *entry) {
     return entry->stage == DF_STAGE_CTX_FC || entry->stage == DF_STAGE_CTX_FEATURES;
@@ -220,7 +225,8 @@ void dp_pair_release(dp_pair *pair) {
     *pair = (dp_pair){.stage = NULL};
 }
 
-/* ---- What came of it ------------------------------------------------------------------------------------------------ */
+/* ---- What came of it ------------------------------------------------------------------------------------------------
+ */
 
 const dp_pair_stage *dp_pair_first(const dp_pair *pair) {
     for (int i = 0; i < pair->count; i++)

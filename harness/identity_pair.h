@@ -2,11 +2,11 @@
  * identity_pair.h - two recordings held against each other, stage by stage, each stage with the class of agreement that
  * it reached.
  *
- * Classes, best first: identical (every bit, the sign of zero and the payload of a NaN included), equal (the values are),
- * ulp (no element further apart than DP_ULP_MOST units in the last place; the largest distance is in the result), inside
- * the envelope (the distance is under the bar of the case's oracle; only with an oracle), divergent. A stage that one
- * side lacks or shows in another shape is divergent. What was run is identity_run.h's business, what a class is worth the
- * caller's.
+ * Classes, best first: identical (every bit, the sign of zero and the payload of a NaN included), equal (the values
+ * are), ulp (no element further apart than DP_ULP_MOST units in the last place; the largest distance is in the result),
+ * inside the envelope (the distance is under the bar of the case's oracle; only with an oracle), divergent. A stage
+ * that one side lacks or shows in another shape is divergent. What was run is identity_run.h's business, what a class
+ * is worth the caller's.
  */
 #ifndef DP_IDENTITY_PAIR_H
 #define DP_IDENTITY_PAIR_H
@@ -28,12 +28,12 @@ typedef struct dp_pair_stage {
     char name[DF_STAGE_NAME_MAX];
     dp_bit_class reached;
     int rank;
-    int64_t dim[4];                          /* of what was compared first */
-    int64_t compared, differing, nonfinite;  /* elements; nonfinite: NaN or infinite on either side */
-    int64_t first;                           /* flat index in `dim` of the first that differs; -1: none */
-    uint32_t bits[2];                        /* its bits on both sides */
-    uint32_t ulp;                            /* largest distance of finite values; UINT32_MAX where one is a NaN */
-    bool lacking;                            /* one side lacks the stage, or shows other rows or columns */
+    int64_t dim[4];                         /* of what was compared first */
+    int64_t compared, differing, nonfinite; /* elements; nonfinite: NaN or infinite on either side */
+    int64_t first;                          /* flat index in `dim` of the first that differs; -1: none */
+    uint32_t bits[2];                       /* its bits on both sides */
+    uint32_t ulp;                           /* largest distance of finite values; UINT32_MAX where one is a NaN */
+    bool lacking;                           /* one side lacks the stage, or shows other rows or columns */
 } dp_pair_stage;
 
 typedef struct dp_pair {

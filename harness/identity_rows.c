@@ -72,8 +72,10 @@ static df_status permute_logits(const dp_reference *r, dp_pair *pair, df_error *
     if (rows == NULL) return dp_pair_lacking(DF_STAGE_LOGITS, -1, pair, err);
     const int vocab = df_table_vocab(r->rig.head);
     int *order = random_order(r->subject->seed + 1, n);
-    float *mixed = malloc((size_t)n * hidden * sizeof *mixed), *logits = malloc((size_t)n * (size_t)vocab * sizeof *logits);
-    df_status status = order != NULL && mixed != NULL && logits != NULL ? DF_OK : df_fail_memory(err, "permuted rows", 0);
+    float *mixed = malloc((size_t)n * hidden * sizeof *mixed),
+          *logits = malloc((size_t)n * (size_t)vocab * sizeof *logits);
+    df_status status =
+        order != NULL && mixed != NULL && logits != NULL ? DF_OK : df_fail_memory(err, "permuted rows", 0);
     if (status == DF_OK) {
         gather_rows(rows, order, n, hidden, mixed);
         status = run_logits(r, mixed, n, logits, err);
@@ -86,8 +88,8 @@ static df_status permute_logits(const dp_reference *r, dp_pair *pair, df_error *
     return status;
 }
 
-/* ctx_features and forward_block over the context's rows in another order. Positions stay where they are, so of the keys
- * only the steps before the rotation can be compared, and nothing of the block. */
+/* ctx_features and forward_block over the context's rows in another order. Positions stay where they are, so of the
+ * keys only the steps before the rotation can be compared, and nothing of the block. */
 df_status dp_arm_rows_permuted(const dp_reference *r, int argument, dp_pair *pair, df_error *err) {
     const dp_admission *in = &r->subject->in;
     const df_config *c = &in->config;
@@ -120,7 +122,8 @@ df_status dp_arm_rows_permuted(const dp_reference *r, int argument, dp_pair *pai
     return status;
 }
 
-/* ---- Beside NaN ------------------------------------------------------------------------------------------------------ */
+/* ---- Beside NaN
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Row i of `from` becomes row 2i + 1 of the result, the others are full of NaN. The caller frees it. */
 static float *between_nan(const float *from, int rows, size_t n) {
@@ -137,8 +140,8 @@ static void pick_live(float *values, int rows, size_t n) {
     for (size_t i = 0; i < (size_t)rows; i++) memcpy(values + i * n, values + (2 * i + 1) * n, n * sizeof *values);
 }
 
-static df_status compare_live(const dp_reference *r, df_stage stage, float *values, int rows, int columns, dp_pair *pair,
-                              df_error *err) {
+static df_status compare_live(const dp_reference *r, df_stage stage, float *values, int rows, int columns,
+                              dp_pair *pair, df_error *err) {
     const dp_recorded *own = dp_recording_find(&r->block, stage, -1);
     if (own == NULL || own->dim[0] != rows || own->dim[1] != columns) return dp_pair_lacking(stage, -1, pair, err);
     pick_live(values, rows, (size_t)columns);
@@ -167,7 +170,8 @@ static df_status logits_beside_nan(const dp_reference *r, dp_pair *pair, df_erro
     const int vocab = df_table_vocab(r->rig.head), all = 2 * n + 1;
     float *mixed = between_nan(rows, n, (size_t)r->subject->in.config.hidden),
           *logits = malloc((size_t)all * (size_t)vocab * sizeof *logits);
-    df_status status = mixed != NULL && logits != NULL ? DF_OK : df_fail_memory(err, "rows beside NaN", (size_t)all * 4);
+    df_status status =
+        mixed != NULL && logits != NULL ? DF_OK : df_fail_memory(err, "rows beside NaN", (size_t)all * 4);
     if (status == DF_OK) status = run_logits(r, mixed, all, logits, err);
     if (status == DF_OK) status = compare_live(r, DF_STAGE_LOGITS, logits, n, vocab, pair, err);
     free(mixed);

@@ -10,7 +10,8 @@
 static size_t key_width(const df_config *c) { return (size_t)c->n_kv_heads * (size_t)c->head_dim; }
 
 /* Adds kv.k and kv.v, [L, rows, nkv, hd]. */
-static df_status add_cache(const df_config *c, int rows, const float *k, const float *v, dp_recording *out, df_error *err) {
+static df_status add_cache(const df_config *c, int rows, const float *k, const float *v, dp_recording *out,
+                           df_error *err) {
     df_stage_view view = {.stage = DF_STAGE_KV_K,
                           .layer = -1,
                           .rank = 4,
@@ -120,10 +121,12 @@ df_status dp_record_round(const dp_rig *rig, const dp_subject *subject, df_kv *k
     return status;
 }
 
-/* ---- Steps of a cache ------------------------------------------------------------------------------------------------ */
+/* ---- Steps of a cache
+ * ------------------------------------------------------------------------------------------------ */
 
 static void show(const dp_subject *subject, df_kv *kv, char kind, bool before) {
-    if (subject->hooks != NULL && subject->hooks->step != NULL) subject->hooks->step(kv, kind, before, subject->hooks->user);
+    if (subject->hooks != NULL && subject->hooks->step != NULL)
+        subject->hooks->step(kv, kind, before, subject->hooks->user);
 }
 
 df_status dp_step_ingest(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *features,
@@ -141,8 +144,8 @@ df_status dp_step_truncate(const dp_subject *subject, df_kv *kv, int rows, df_er
     return status;
 }
 
-df_status dp_step_round(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *noise,
-                        const int32_t *pos, float *out, df_error *err) {
+df_status dp_step_round(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *noise, const int32_t *pos,
+                        float *out, df_error *err) {
     show(subject, kv, 'd', true);
     const df_status status = df_forward_round(rig->draft, kv, noise, pos, out, err);
     show(subject, kv, 'd', false);

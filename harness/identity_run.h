@@ -29,8 +29,8 @@ df_status dp_record_cache(const dp_rig *rig, const df_kv *kv, dp_recording *out,
 df_status dp_step_ingest(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *features,
                          const int32_t *pos, int rows, df_error *err);
 df_status dp_step_truncate(const dp_subject *subject, df_kv *kv, int rows, df_error *err); /* the last `rows` go */
-df_status dp_step_round(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *noise,
-                        const int32_t *pos, float *out, df_error *err);
+df_status dp_step_round(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *noise, const int32_t *pos,
+                        float *out, df_error *err);
 /* All rows move to a new cache of the same capacity through export and import; *kv becomes that one. */
 df_status dp_step_move(const dp_rig *rig, const dp_subject *subject, df_kv **kv, df_error *err);
 

@@ -51,7 +51,8 @@ dp_schedule_size dp_schedule_measure(const dp_schedule *schedule) {
     return size;
 }
 
-/* ---- Text ----------------------------------------------------------------------------------------------------------- */
+/* ---- Text -----------------------------------------------------------------------------------------------------------
+ */
 
 /* One word of `length` characters. False: there is no such word. */
 static bool parse_word(const char *word, size_t length, char *kind, int *rows) {
@@ -75,10 +76,11 @@ static df_status parse_words(const char *text, dp_schedule *out, df_error *err) 
         char kind;
         int rows;
         if (!parse_word(at, length, &kind, &rows) || (kind == 'c' && (out->count > 0 || out->cache_rows > 0)))
-            return df_fail(err, DF_ERR_ARGUMENT, "schedule.word",
-                           "The schedule has the word '%.*s', which is none of iN (ingest N rows), tN (roll N back), d "
-                           "(draft), x (export and import) and, once and first, cN (room for N rows), with N from 1 to %d.",
-                           (int)(length < 60 ? length : 60), at, DP_SCHEDULE_MOST_ROWS);
+            return df_fail(
+                err, DF_ERR_ARGUMENT, "schedule.word",
+                "The schedule has the word '%.*s', which is none of iN (ingest N rows), tN (roll N back), d "
+                "(draft), x (export and import) and, once and first, cN (room for N rows), with N from 1 to %d.",
+                (int)(length < 60 ? length : 60), at, DP_SCHEDULE_MOST_ROWS);
         if (out->count >= DP_SCHEDULE_MOST_STEPS)
             return df_fail(err, DF_ERR_ARGUMENT, "schedule.word", "The schedule has more than %d words.",
                            DP_SCHEDULE_MOST_STEPS);
@@ -98,15 +100,16 @@ df_status dp_schedule_parse(const char *text, dp_schedule *out, df_error *err) {
     df_status status = parse_words(text, out, err);
     const dp_schedule_size size = dp_schedule_measure(out);
     if (status == DF_OK && !size.possible)
-        status = size.drafts == 0
-                     ? df_fail(err, DF_ERR_ARGUMENT, "schedule.draft",
-                               "The schedule '%.80s' drafts no block before it is over, so it would compare nothing. Add "
-                               "the word d.",
-                               text)
-                     : df_fail(err, DF_ERR_ARGUMENT, "schedule.rows",
-                               "The schedule '%.80s' rolls back more rows than it has committed, or ingests more than %d. "
-                               "Correct its numbers.",
-                               text, DP_SCHEDULE_MOST_ROWS);
+        status =
+            size.drafts == 0
+                ? df_fail(err, DF_ERR_ARGUMENT, "schedule.draft",
+                          "The schedule '%.80s' drafts no block before it is over, so it would compare nothing. Add "
+                          "the word d.",
+                          text)
+                : df_fail(err, DF_ERR_ARGUMENT, "schedule.rows",
+                          "The schedule '%.80s' rolls back more rows than it has committed, or ingests more than %d. "
+                          "Correct its numbers.",
+                          text, DP_SCHEDULE_MOST_ROWS);
     if (status != DF_OK) dp_schedule_release(out);
     return status;
 }
@@ -127,7 +130,8 @@ char *dp_schedule_text(const dp_schedule *schedule) {
     return text;
 }
 
-/* ---- At random -------------------------------------------------------------------------------------------------------- */
+/* ---- At random
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* A history in the making. Rows up to `furthest` have been committed at some time; going back is always possible to a
  * block before that. */

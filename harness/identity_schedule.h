@@ -1,10 +1,10 @@
 /*
  * identity_schedule.h - a history of one draft cache as text: what was ingested, drafted and rolled back, in order.
  *
- * Words: iN ingest the next N rows of the stream, tN roll back the last N rows, d draft a block and compare, x export the
- * cache and import it into a new one; first of all, cN: the cache has room for N rows (absent: for all). "c40 i3 d i2 t1
- * d". Rows after a rollback take the same positions and are other rows, as with tokens that a target rejected. Pure code;
- * a schedule is run by identity_history.h and made smaller by identity_shrink.h.
+ * Words: iN ingest the next N rows of the stream, tN roll back the last N rows, d draft a block and compare, x export
+ * the cache and import it into a new one; first of all, cN: the cache has room for N rows (absent: for all). "c40 i3 d
+ * i2 t1 d". Rows after a rollback take the same positions and are other rows, as with tokens that a target rejected.
+ * Pure code; a schedule is run by identity_history.h and made smaller by identity_shrink.h.
  */
 #ifndef DP_IDENTITY_SCHEDULE_H
 #define DP_IDENTITY_SCHEDULE_H
@@ -28,8 +28,8 @@ void dp_schedule_release(dp_schedule *schedule);
 df_status dp_schedule_add(dp_schedule *schedule, char kind, int rows, df_error *err);
 df_status dp_schedule_copy(const dp_schedule *from, dp_schedule *to, df_error *err);
 
-/* Codes: "schedule.word", "schedule.rows" (more rolled back than committed, or too many rows), "schedule.draft" (nothing
- * is drafted). */
+/* Codes: "schedule.word", "schedule.rows" (more rolled back than committed, or too many rows), "schedule.draft"
+ * (nothing is drafted). */
 df_status dp_schedule_parse(const char *text, dp_schedule *out, df_error *err);
 /* The caller frees it; NULL when out of memory. */
 char *dp_schedule_text(const dp_schedule *schedule);

@@ -83,7 +83,8 @@ static bool lower_rows(shrinker *s) {
     for (int i = 0; i < s->best->count && !spent(s); i++)
         while (i < s->best->count && s->best->step[i].rows > 1 && !spent(s)) {
             const int rows = s->best->step[i].rows;
-            if (!lower_to(s, i, -1, 1) && !(rows > 3 && lower_to(s, i, -1, rows / 2)) && !lower_to(s, i, -1, rows - 1)) break;
+            if (!lower_to(s, i, -1, 1) && !(rows > 3 && lower_to(s, i, -1, rows / 2)) && !lower_to(s, i, -1, rows - 1))
+                break;
             any = true;
         }
     return any;

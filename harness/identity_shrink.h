@@ -1,9 +1,9 @@
 /*
  * identity_shrink.h - makes a failing schedule as small as it gets while it still fails.
  *
- * Pure code: what failing means is the caller's. It drops steps (many at a time, then one), merges neighbouring ingests,
- * lowers the rows of a step, and of an ingest together with a rollback, drafts later, and widens or narrows the cache,
- * until nothing of this leaves a schedule that fails.
+ * Pure code: what failing means is the caller's. It drops steps (many at a time, then one), merges neighbouring
+ * ingests, lowers the rows of a step, and of an ingest together with a rollback, drafts later, and widens or narrows
+ * the cache, until nothing of this leaves a schedule that fails.
  */
 #ifndef DP_IDENTITY_SHRINK_H
 #define DP_IDENTITY_SHRINK_H

@@ -44,8 +44,12 @@ static df_status make_inputs(dp_subject *s, df_error *err) {
 
 df_status dp_subject_open(const char *name, const char *checkpoint, const char *oracle, df_precision precision,
                           uint64_t seed, const dp_identity_hooks *hooks, dp_subject *out, df_error *err) {
-    *out = (dp_subject){
-        .name = name, .checkpoint = checkpoint, .precision = precision, .seed = seed, .hooks = hooks, .row_scale = 1.0f};
+    *out = (dp_subject){.name = name,
+                        .checkpoint = checkpoint,
+                        .precision = precision,
+                        .seed = seed,
+                        .hooks = hooks,
+                        .row_scale = 1.0f};
     const df_status status =
         oracle != NULL ? dp_admit(checkpoint, oracle, precision, &out->in, err) : make_inputs(out, err);
     if (status == DF_OK)
@@ -61,7 +65,8 @@ float dp_even_range(const float *values, size_t n) {
     return n > 0 ? (float)sqrt(3.0 * sum / (double)n) : 1.0f;
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------------------------------- */
+/* ---- Rows -----------------------------------------------------------------------------------------------------------
+ */
 
 int32_t dp_subject_position(const dp_subject *subject, int row) {
     const dp_admission *in = &subject->in;
@@ -73,7 +78,8 @@ void dp_subject_row(const dp_subject *subject, const float *features, int serial
     if (serial < subject->in.context)
         memcpy(row, features + (size_t)serial * (size_t)hidden, (size_t)hidden * sizeof *row);
     else
-        dp_random_values(dp_random_state(subject->seed, STREAM_ROWS, (uint64_t)serial), subject->row_scale, row, hidden);
+        dp_random_values(dp_random_state(subject->seed, STREAM_ROWS, (uint64_t)serial), subject->row_scale, row,
+                         hidden);
 }
 
 void dp_subject_noise(const dp_subject *subject, int index, float *noise) {
@@ -82,10 +88,12 @@ void dp_subject_noise(const dp_subject *subject, int index, float *noise) {
     if (index == 0)
         memcpy(noise, subject->in.noise, (size_t)n * sizeof *noise);
     else
-        dp_random_values(dp_random_state(subject->seed, STREAM_DRAFTS, (uint64_t)index), subject->noise_scale, noise, n);
+        dp_random_values(dp_random_state(subject->seed, STREAM_DRAFTS, (uint64_t)index), subject->noise_scale, noise,
+                         n);
 }
 
-/* ---- Drafters ------------------------------------------------------------------------------------------------------- */
+/* ---- Drafters -------------------------------------------------------------------------------------------------------
+ */
 
 /* With an oracle, the head that its reference ran; without one, the checkpoint's own, if it has one. */
 static df_status load_head(const dp_subject *s, dp_rig *rig, df_error *err) {
@@ -103,7 +111,8 @@ static df_status load_head(const dp_subject *s, dp_rig *rig, df_error *err) {
 df_status dp_rig_open(const dp_subject *subject, const df_engine_options *options, dp_rig *out, df_error *err) {
     *out = (dp_rig){.engine = NULL};
     df_status status = df_engine_create(options, &out->engine, err);
-    if (status == DF_OK) status = df_draft_load_as(out->engine, subject->checkpoint, subject->precision, &out->draft, err);
+    if (status == DF_OK)
+        status = df_draft_load_as(out->engine, subject->checkpoint, subject->precision, &out->draft, err);
     if (status == DF_OK) status = load_head(subject, out, err);
     if (status == DF_OK && subject->hooks != NULL && subject->hooks->opened != NULL)
         subject->hooks->opened(out->draft, subject->hooks->user);

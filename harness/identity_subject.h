@@ -12,8 +12,8 @@
 
 /* What a test plants faults with. No command sets these. */
 typedef struct dp_identity_hooks {
-    void (*opened)(df_draft *draft, void *user);                       /* a drafter was loaded */
-    void (*step)(df_kv *kv, char kind, bool before, void *user);       /* a cache under test takes a step: i, t, d, x */
+    void (*opened)(df_draft *draft, void *user);                 /* a drafter was loaded */
+    void (*step)(df_kv *kv, char kind, bool before, void *user); /* a cache under test takes a step: i, t, d, x */
     void *user;
 } dp_identity_hooks;
 
@@ -21,9 +21,9 @@ typedef struct dp_subject {
     const char *name, *checkpoint; /* borrowed */
     df_precision precision;
     uint64_t seed;
-    dp_admission in;            /* config, inputs, oracle (NULL without one) */
-    float row_scale, noise_scale; /* of rows that are made; row_scale is set once features are known */
-    bool head_known;            /* the head in the file was held against the oracle's digest already */
+    dp_admission in;                /* config, inputs, oracle (NULL without one) */
+    float row_scale, noise_scale;   /* of rows that are made; row_scale is set once features are known */
+    bool head_known;                /* the head in the file was held against the oracle's digest already */
     const dp_identity_hooks *hooks; /* NULL: none */
 } dp_subject;
 
@@ -38,7 +38,8 @@ float dp_even_range(const float *values, size_t n);
 
 /* The position of row `row` of a context of any length: the oracle's, then one after another. */
 int32_t dp_subject_position(const dp_subject *subject, int row);
-/* Feature row number `serial` of the endless stream, [H]: the context's own rows (features[context, H]), then made ones. */
+/* Feature row number `serial` of the endless stream, [H]: the context's own rows (features[context, H]), then made
+ * ones. */
 void dp_subject_row(const dp_subject *subject, const float *features, int serial, float *row);
 /* The block of draft `index`, [B, H]: the oracle's, then made ones. */
 void dp_subject_noise(const dp_subject *subject, int index, float *noise);
