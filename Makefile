@@ -66,7 +66,7 @@ run-identity: $(BUILD)/dflash-parity
 # With the environment of `make oracles` the reference is timed beside it; with gnuplot the cost is drawn.
 run-bench: $(BUILD)/dflash-parity
 	@mkdir -p reports/out
-	$(BUILD)/dflash-parity bench --out reports/out/bench.json --context 2048 --sweep reports/out/cost.txt \
+	$(BUILD)/dflash-parity bench --out reports/out/bench.json --sweep reports/out/cost.txt \
 	    $(if $(wildcard $(VENV)/ready),--torch $(VENV)/bin/python)
 	gnuplot -d reports/cost.gp
 

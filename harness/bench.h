@@ -46,7 +46,7 @@ df_status dp_bench_run(dp_bench *bench, df_error *err);
 /* Seconds that the machine cannot beat for this work. */
 double dp_bench_limit(const dp_work *work, const df_machine *machine);
 
-/* Writes a table for reports/cost.gp: forward_round against the context, up to bench->context, and against the number of
+/* Writes a table for reports/cost.gp: forward_round against the context, up to four times bench->context, and against the number of
  * rounds already run. */
 df_status dp_bench_sweep(const dp_bench *bench, FILE *to, df_error *err);
 

@@ -14,7 +14,7 @@ enum {
     OUTPUTS_PER_TASK =
         32,     /* weight rows a task owns: enough to amortise a task, few enough to balance small products */
     CHUNK = 32, /* channels widened between two stretches of products: one block of the block formats */
-    PREFETCH_BYTES = 2048, /* how far ahead of the widening each row is asked for */
+    PREFETCH_BYTES = 4096, /* how far ahead of the widening each row is asked for */
     WIDENED_ROW =
         DF_SEGMENT + 16, /* a cache line apart from a power of two, so that eight rows meet in no cache bank */
     TILES_PER_PASS = 8   /* row tiles that share one widened segment; bounds the unfinished sums kept in cache */
