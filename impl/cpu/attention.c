@@ -2,9 +2,9 @@
  * attention.c - softmax attention of a block over its visible keys, in the canonical order.
  *
  * The query heads that share a key/value head are laid side by side, sixteen queries to a tile. A query's visible keys
- * form one interval of the key rows, because positions increase; keys outside it are skipped, not multiplied by zero, so
- * whatever they hold stays out. Scores are full products over the head; the softmax's sum and the weighted sum of values
- * run over keys in segments of absolute position.
+ * form one interval of the key rows, because positions increase; keys outside it are skipped, not multiplied by zero,
+ * so whatever they hold stays out. Scores are full products over the head; the softmax's sum and the weighted sum of
+ * values run over keys in segments of absolute position.
  */
 #include "cpu/cpu_ops.h"
 
@@ -71,7 +71,8 @@ static void tile_scores(tile *t) {
         const float *k = a->k + (size_t)key * stride + (size_t)t->kv_head * (size_t)a->head_dim;
         size_t key_stride = stride;
         const int keys = t->end - key < DF_TILE_OUTPUTS ? t->end - key : DF_TILE_OUTPUTS;
-        if (keys < DF_TILE_OUTPUTS) { /* the kernel reads eight keys: the missing ones are zeros, not memory past the end */
+        if (keys <
+            DF_TILE_OUTPUTS) { /* the kernel reads eight keys: the missing ones are zeros, not memory past the end */
             memset(t->spare, 0, DF_TILE_OUTPUTS * (size_t)a->head_dim * sizeof(float));
             for (int i = 0; i < keys; i++)
                 memcpy(t->spare + i * a->head_dim, k + (size_t)i * stride, (size_t)a->head_dim * sizeof(float));
@@ -84,7 +85,7 @@ static void tile_scores(tile *t) {
             v16 partial[DF_TILE_OUTPUTS];
             df_tile_zero(partial);
             df_tile_accumulate(k + d, key_stride, t->q + d * DF_LANES, length, DF_TILE_IN_ORDER, partial);
-            df_tile_push(&sum, (unsigned)(d / DF_SEGMENT), partial);
+            df_tile_push_next(&sum, (unsigned)(d / DF_SEGMENT), partial);
         }
         for (int i = 0; i < keys; i++)
             v16_store(t->p + (size_t)(key + i) * DF_LANES, v16_mul(df_tile_total(&sum, i), scale));
@@ -141,7 +142,8 @@ static void weigh_segment(const tile *t, const float *v, size_t stride, int firs
         for (int o = 0; o < DF_TILE_OUTPUTS; o++) s[o] = v16_zero();
         for (int j = first; j < last; j++) {
             const v16 p = v16_load(t->p + (size_t)j * DF_LANES);
-            for (int o = 0; o < DF_TILE_OUTPUTS; o++) s[o] = v16_fma(p, v16_set(v[(size_t)j * stride + (size_t)o]), s[o]);
+            for (int o = 0; o < DF_TILE_OUTPUTS; o++)
+                s[o] = v16_fma(p, v16_set(v[(size_t)j * stride + (size_t)o]), s[o]);
         }
         for (int o = 0; o < DF_TILE_OUTPUTS; o++) sum[o] = s[o];
         return;

@@ -168,7 +168,7 @@ static void matmul_outputs(const matmul_job *job, int first_tile, int64_t first_
                 if (t == 0) widen_rows(job, row, next, 0, DF_TILE_OUTPUTS, widened[1 - now]);
                 df_tile_accumulate(w, WIDENED_ROW, x, length - c < CHUNK ? length - c : CHUNK, order, partial);
             }
-            df_tile_push(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
+            df_tile_push_next(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
         }
     }
     for (int t = 0; t < tiles; t++) store_tile(job, &sum[t], (first_tile + t) * DF_LANES, first_out);
