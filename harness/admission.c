@@ -12,9 +12,8 @@
 
 enum { PATH_SIZE = 4096 };
 
-static df_status check_shape(const dp_admission *a, const char *what, int found_rank, const int64_t *found_dim, int rank,
-                             const int64_t *dim,
-                             df_error *err) {
+static df_status check_shape(const dp_admission *a, const char *what, int found_rank, const int64_t *found_dim,
+                             int rank, const int64_t *dim, df_error *err) {
     char found[DP_DIMS_TEXT], expected[DP_DIMS_TEXT];
     if (dp_dims_equal(found_rank, found_dim, rank, dim)) return DF_OK;
     return df_fail(
@@ -24,7 +23,8 @@ static df_status check_shape(const dp_admission *a, const char *what, int found_
         what, dp_oracle_path(a->oracle), dp_dims_text(rank, dim, expected), dp_dims_text(found_rank, found_dim, found));
 }
 
-static df_status read_input(const dp_admission *a, const char *name, int64_t rows, int64_t columns, float **out, df_error *err) {
+static df_status read_input(const dp_admission *a, const char *name, int64_t rows, int64_t columns, float **out,
+                            df_error *err) {
     dp_array array = {.value = NULL};
     char what[64];
     snprintf(what, sizeof what, "Input %s", name);
@@ -77,15 +77,18 @@ static df_status head_rows(const dp_admission *a, int *rows, df_error *err) {
         return DF_OK;
     }
     if (anchored || head != NULL)
-        return df_fail(err, DF_ERR_REFUSED, "provenance.head.missing",
-                       "%s holds %s: expected the input anchor and a provenance record head {tensor, dtype, shape, sha256} "
-                       "together, or neither. Write the oracle again as oracles/FORMAT.md says.",
-                       dp_oracle_path(a->oracle), anchored ? "an anchor and no complete head record" : "a head record and no anchor");
+        return df_fail(
+            err, DF_ERR_REFUSED, "provenance.head.missing",
+            "%s holds %s: expected the input anchor and a provenance record head {tensor, dtype, shape, sha256} "
+            "together, or neither. Write the oracle again as oracles/FORMAT.md says.",
+            dp_oracle_path(a->oracle),
+            anchored ? "an anchor and no complete head record" : "a head record and no anchor");
     if (a->config.family == DF_FAMILY_DFLASH) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "oracle.head.missing",
-                   "%s ran no output head, so the stages that make a %s drafter what it is are not in it. Generate it from "
-                   "a checkpoint with a head.",
-                   dp_oracle_path(a->oracle), df_family_name(a->config.family));
+    return df_fail(
+        err, DF_ERR_REFUSED, "oracle.head.missing",
+        "%s ran no output head, so the stages that make a %s drafter what it is are not in it. Generate it from "
+        "a checkpoint with a head.",
+        dp_oracle_path(a->oracle), df_family_name(a->config.family));
 }
 
 static df_status read_anchor(dp_admission *a, df_error *err) {
@@ -94,9 +97,10 @@ static df_status read_anchor(dp_admission *a, df_error *err) {
     if (status == DF_OK && array.rank == 1 && array.count == 1)
         a->anchor = (int32_t)array.value[0];
     else if (status == DF_OK)
-        status = df_fail(err, DF_ERR_REFUSED, "oracle.shape",
-                         "Input anchor of %s must be one token id: found %lld values in rank %d. Generate the oracle again.",
-                         dp_oracle_path(a->oracle), (long long)array.count, array.rank);
+        status =
+            df_fail(err, DF_ERR_REFUSED, "oracle.shape",
+                    "Input anchor of %s must be one token id: found %lld values in rank %d. Generate the oracle again.",
+                    dp_oracle_path(a->oracle), (long long)array.count, array.rank);
     dp_array_release(&array);
     return status;
 }
@@ -106,10 +110,11 @@ static df_status check_precision(const dp_admission *a, df_precision precision, 
     const char *found = record == NULL ? "stored" : cJSON_IsString(record) ? record->valuestring : "no string";
     const char *expected = df_precision_name(precision);
     if (strcmp(found, expected) == 0) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "provenance.precision",
-                   "The check runs the weights in precision %s, but %s was computed with %s. Give --precision %s, or the "
-                   "oracle of that mode.",
-                   expected, dp_oracle_path(a->oracle), found, found);
+    return df_fail(
+        err, DF_ERR_REFUSED, "provenance.precision",
+        "The check runs the weights in precision %s, but %s was computed with %s. Give --precision %s, or the "
+        "oracle of that mode.",
+        expected, dp_oracle_path(a->oracle), found, found);
 }
 
 /* Both ways: every stage that the config demands is in every run with the right shape, and there is no other. */
@@ -175,11 +180,12 @@ static df_status check_integers(const dp_admission *a, const dp_stage_spec *spec
     if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_F32, spec->name, &f32, err);
     for (int64_t i = 0; status == DF_OK && i < truth.count; i++)
         if (truth.value[i] != f32.value[i])
-            status = df_fail(err, DF_ERR_REFUSED, "oracle.integers",
-                             "Stage %s of %s: element %lld is %.0f in the reference's float64 run and %.0f in its float32 "
-                             "run: expected the same integers. The input is a near tie; generate the oracle with another "
-                             "seed.",
-                             spec->name, dp_oracle_path(a->oracle), (long long)i, truth.value[i], f32.value[i]);
+            status =
+                df_fail(err, DF_ERR_REFUSED, "oracle.integers",
+                        "Stage %s of %s: element %lld is %.0f in the reference's float64 run and %.0f in its float32 "
+                        "run: expected the same integers. The input is a near tie; generate the oracle with another "
+                        "seed.",
+                        spec->name, dp_oracle_path(a->oracle), (long long)i, truth.value[i], f32.value[i]);
     dp_array_release(&truth);
     dp_array_release(&f32);
     return status;
@@ -196,7 +202,8 @@ static df_status check_brackets(const dp_admission *a, df_error *err) {
 static df_status open_both(dp_admission *a, const char *checkpoint, const char *oracle, df_error *err) {
     char path[PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/config.json", checkpoint) >= PATH_SIZE)
-        return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.", PATH_SIZE);
+        return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
+                       PATH_SIZE);
     const df_status status = df_config_read(path, &a->config, err);
     return status == DF_OK ? dp_oracle_open(oracle, &a->oracle, err) : status;
 }
@@ -204,10 +211,12 @@ static df_status open_both(dp_admission *a, const char *checkpoint, const char *
 static df_status read_inputs(dp_admission *a, df_error *err) {
     const int64_t taps = (int64_t)a->config.n_taps * a->config.hidden;
     const df_status status = read_input(a, "target_hidden", a->context, taps, &a->taps, err);
-    return status == DF_OK ? read_input(a, "noise_embedding", a->config.block, a->config.hidden, &a->noise, err) : status;
+    return status == DF_OK ? read_input(a, "noise_embedding", a->config.block, a->config.hidden, &a->noise, err)
+                           : status;
 }
 
-df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out, df_error *err) {
+df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
+                   df_error *err) {
     *out = (dp_admission){.oracle = NULL};
     df_status status = open_both(out, checkpoint, oracle, err);
     if (status == DF_OK) status = dp_geometry_check(&out->config, dp_oracle_geometry(out->oracle), oracle, err);

@@ -2,9 +2,9 @@
  * admission.h - may this oracle judge this checkpoint? Everything that is settled before a weight is loaded or a value
  * compared.
  *
- * The config is the authority and the oracle the claimant: geometry, precision, the list of stages and every shape must be
- * what the config demands, the inputs must be exact in float32, and the reference's own runs must not contradict each
- * other. Anything else is a refusal.
+ * The config is the authority and the oracle the claimant: geometry, precision, the list of stages and every shape must
+ * be what the config demands, the inputs must be exact in float32, and the reference's own runs must not contradict
+ * each other. Anything else is a refusal.
  */
 #ifndef DP_ADMISSION_H
 #define DP_ADMISSION_H
@@ -28,7 +28,8 @@ typedef struct dp_admission {
  * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
  * "oracle.stage.unexpected", "oracle.bracket", "oracle.integers", "oracle.input.precision". Release *out
  * whatever the outcome. */
-df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out, df_error *err);
+df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
+                   df_error *err);
 void dp_admission_release(dp_admission *admission);
 
 #endif

@@ -38,12 +38,13 @@ static void fill(float *to, size_t n) {
     }
 }
 
-/* Multiply-adds of one layer: q and o, gate, up and down on the block's rows, k and v on `key_rows`, and every query with
- * every key for the scores and again for the weighted sum. */
+/* Multiply-adds of one layer: q and o, gate, up and down on the block's rows, k and v on `key_rows`, and every query
+ * with every key for the scores and again for the weighted sum. */
 static double layer_macs(const df_config *c, double block_rows, double key_rows, double keys) {
     const double h = c->hidden, q = (double)c->n_heads * c->head_dim, k = (double)c->n_kv_heads * c->head_dim;
     const double conv = c->family == DF_FAMILY_DFLASH2 ? 4.0 * c->conv_kernel * h / c->conv_group : 0.0;
-    return block_rows * h * (2.0 * q + 3.0 * c->intermediate + conv) + key_rows * h * 2.0 * k + 2.0 * block_rows * q * keys;
+    return block_rows * h * (2.0 * q + 3.0 * c->intermediate + conv) + key_rows * h * 2.0 * k +
+           2.0 * block_rows * q * keys;
 }
 
 /* Bytes of the layers' matrices as they are held: what a forward reads beside rows and the cache. */

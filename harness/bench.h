@@ -1,9 +1,9 @@
 /*
  * bench.h - measures one checkpoint: load, forwards, memory, and the machine's own limits beside them.
  *
- * Times are medians over repetitions in one process and are for people to compare within one run; nothing passes or fails
- * by them. Every forward has a limit: the larger of its multiply-adds over the machine's rate and its bytes over the
- * machine's read bandwidth, both probed in the same run.
+ * Times are medians over repetitions in one process and are for people to compare within one run; nothing passes or
+ * fails by them. Every forward has a limit: the larger of its multiply-adds over the machine's rate and its bytes over
+ * the machine's read bandwidth, both probed in the same run.
  */
 #ifndef DP_BENCH_H
 #define DP_BENCH_H
@@ -46,8 +46,8 @@ df_status dp_bench_run(dp_bench *bench, df_error *err);
 /* Seconds that the machine cannot beat for this work. */
 double dp_bench_limit(const dp_work *work, const df_machine *machine);
 
-/* Writes a table for reports/cost.gp: forward_round against the context, up to four times bench->context, and against the number of
- * rounds already run. */
+/* Writes a table for reports/cost.gp: forward_round against the context, up to four times bench->context, and against
+ * the number of rounds already run. */
 df_status dp_bench_sweep(const dp_bench *bench, FILE *to, df_error *err);
 
 /* bench_torch.c: times the reference with bench->python; dp_bench_run calls it. */

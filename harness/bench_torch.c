@@ -19,10 +19,11 @@ enum { OUTPUT_SIZE = 4096 };
 extern char **environ;
 
 static df_status reference_failed(const dp_bench *b, const char *what, df_error *err) {
-    return df_fail(err, DF_ERR_IO, "bench.reference",
-                   "The reference could not be timed: %s (%s oracles/time_reference.py). Build its environment with `make "
-                   "oracles`, run from the project's root, or leave --torch out.",
-                   what, b->python);
+    return df_fail(
+        err, DF_ERR_IO, "bench.reference",
+        "The reference could not be timed: %s (%s oracles/time_reference.py). Build its environment with `make "
+        "oracles`, run from the project's root, or leave --torch out.",
+        what, b->python);
 }
 
 /* Starts the script with its standard output on `output`, which is closed here; its process id goes to *child. */
@@ -31,10 +32,20 @@ static df_status run_script(const dp_bench *b, int output, int *started, df_erro
     snprintf(context, sizeof context, "%ld", b->context);
     snprintf(threads, sizeof threads, "%d", b->threads);
     snprintf(repeat, sizeof repeat, "%ld", b->repeat);
-    const char *const words[] = {b->python,   "oracles/time_reference.py", "--checkpoint", b->checkpoint, "--context", context,
-                                 "--threads", threads,                     "--repeat",     repeat,        NULL};
+    const char *const words[] = {b->python,
+                                 "oracles/time_reference.py",
+                                 "--checkpoint",
+                                 b->checkpoint,
+                                 "--context",
+                                 context,
+                                 "--threads",
+                                 threads,
+                                 "--repeat",
+                                 repeat,
+                                 NULL};
     char *argv[sizeof words / sizeof *words] = {NULL};
-    for (size_t i = 0; words[i] != NULL; i++) memcpy(&argv[i], &words[i], sizeof argv[i]); /* spawn does not write them */
+    for (size_t i = 0; words[i] != NULL; i++)
+        memcpy(&argv[i], &words[i], sizeof argv[i]); /* spawn does not write them */
     posix_spawn_file_actions_t actions;
     pid_t child = 0;
     posix_spawn_file_actions_init(&actions);
@@ -83,7 +94,8 @@ df_status dp_bench_reference(dp_bench *b, df_error *err) {
     if (status == DF_OK) read_all(ends[0], text, sizeof text);
     close(ends[0]);
     if (status != DF_OK) return status;
-    while (waitpid((pid_t)child, &state, 0) < 0 && errno == EINTR) {}
+    while (waitpid((pid_t)child, &state, 0) < 0 && errno == EINTR) {
+    }
     if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) return reference_failed(b, "it failed, as it says above", err);
     return read_figures(b, text, err);
 }

@@ -76,10 +76,11 @@ static df_status check_recipe_keys(const cJSON *entry, const char *path, df_erro
     const cJSON *key = NULL;
     cJSON_ArrayForEach(key, cJSON_GetObjectItemCaseSensitive(entry, "synth")) {
         if (known_recipe_key(key->string)) continue;
-        return df_fail(err, DF_ERR_REFUSED, "cases.recipe",
-                       "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head "
-                       "and codebook_suffix only. Correct its spelling or remove it.",
-                       string_of(entry, "name"), path, key->string);
+        return df_fail(
+            err, DF_ERR_REFUSED, "cases.recipe",
+            "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head "
+            "and codebook_suffix only. Correct its spelling or remove it.",
+            string_of(entry, "name"), path, key->string);
     }
     return DF_OK;
 }
@@ -88,10 +89,11 @@ static df_status check_recipe_keys(const cJSON *entry, const char *path, df_erro
 static df_status read_precision(const cJSON *entry, const char *path, df_precision *out, df_error *err) {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(entry, "precision");
     if (value == NULL || (cJSON_IsString(value) && df_precision_parse(value->valuestring, out))) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "cases.precision",
-                   "Case %s of %s asks for the precision %.60s; expected one of stored, f32, bf16, q8_0, q4_0, mixed and "
-                   "fc. Another mode is never put in its place; correct the key.",
-                   string_of(entry, "name"), path, cJSON_IsString(value) ? value->valuestring : "that is not a string");
+    return df_fail(
+        err, DF_ERR_REFUSED, "cases.precision",
+        "Case %s of %s asks for the precision %.60s; expected one of stored, f32, bf16, q8_0, q4_0, mixed and "
+        "fc. Another mode is never put in its place; correct the key.",
+        string_of(entry, "name"), path, cJSON_IsString(value) ? value->valuestring : "that is not a string");
 }
 
 static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *out, df_error *err) {
@@ -156,10 +158,9 @@ static df_status recipe_of(const dp_case *item, char **recipe, df_error *err) {
     char *config = NULL;
     const df_status status = dp_text_file_read(item->synth_config, LARGEST_CONFIG, &config, err);
     if (status != DF_OK) return status;
-    const int length =
-        asprintf(recipe, "seed %llu, dtype %d, profile %d, extras %u, config:\n%s",
-                 (unsigned long long)item->synth.seed, (int)item->synth.dtype, (int)item->synth.profile,
-                 item->synth.extras, config);
+    const int length = asprintf(recipe, "seed %llu, dtype %d, profile %d, extras %u, config:\n%s",
+                                (unsigned long long)item->synth.seed, (int)item->synth.dtype, (int)item->synth.profile,
+                                item->synth.extras, config);
     if (length < 0) *recipe = NULL;
     free(config);
     return length >= 0 ? DF_OK : df_fail_memory(err, "a checkpoint's recipe", 0);

@@ -9,12 +9,16 @@
 
 int dp_exit_code(df_status status) {
     switch (status) {
-    case DF_OK: return DP_EXIT_PASS;
-    case DF_ERR_ARGUMENT: return DP_EXIT_USAGE;
-    case DF_ERR_REFUSED: return DP_EXIT_REFUSED;
+    case DF_OK:
+        return DP_EXIT_PASS;
+    case DF_ERR_ARGUMENT:
+        return DP_EXIT_USAGE;
+    case DF_ERR_REFUSED:
+        return DP_EXIT_REFUSED;
     case DF_ERR_IO:
     case DF_ERR_MEMORY:
-    case DF_ERR_DEVICE: break;
+    case DF_ERR_DEVICE:
+        break;
     }
     return DP_EXIT_RUNTIME;
 }

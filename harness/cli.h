@@ -9,7 +9,7 @@
 /* Exit codes of every command. */
 enum {
     DP_EXIT_PASS = 0,
-    DP_EXIT_FAIL = 1,    /* a numeric failure */
+    DP_EXIT_FAIL = 1, /* a numeric failure */
     DP_EXIT_USAGE = 2,
     DP_EXIT_REFUSED = 3, /* geometry, provenance, census, malformed files */
     DP_EXIT_RUNTIME = 4, /* I/O, memory, device */

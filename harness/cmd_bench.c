@@ -19,7 +19,8 @@
 static const char help[] =
     "usage: dflash-parity bench [--case NAME | --checkpoint DIR] [--context C] [--repeat N] [options]\n"
     "\n"
-    "Times load, ingest_ctx, forward_round and forward_block, each beside the machine's limit for it, and for a case its\n"
+    "Times load, ingest_ctx, forward_round and forward_block, each beside the machine's limit for it, and for a case "
+    "its\n"
     "whole check.\n"
     "\n"
     "  --case NAME       a case of the list (default qwen3-4b-dflash); its checkpoint is written when it is missing\n"

@@ -69,7 +69,8 @@ int cmd_check(int argc, char **argv) {
     if (options.checkpoint == NULL || options.oracle == NULL)
         return dp_usage_error("check", "--checkpoint and --oracle are both needed");
     if (!df_precision_parse(precision, &options.precision))
-        return dp_usage_error("check", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'", precision);
+        return dp_usage_error("check", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'",
+                              precision);
     options.filter = run.filter;
     options.threads = (int)run.threads;
     options.isa = run.isa;

@@ -60,12 +60,11 @@ static void print_case(const gate *g, const dp_case *item, const dp_result *resu
 }
 
 static void run_case(gate *g, const dp_case *item) {
-    const dp_check_options options = {
-        .checkpoint = item->checkpoint,
-        .oracle = item->oracle,
-        .precision = item->precision,
-        .threads = (int)g->run->threads,
-        .isa = g->run->isa};
+    const dp_check_options options = {.checkpoint = item->checkpoint,
+                                      .oracle = item->oracle,
+                                      .precision = item->precision,
+                                      .threads = (int)g->run->threads,
+                                      .isa = g->run->isa};
     dp_result result = {.options = &options, .isa = ""};
     if (dp_case_prepare(item, &result.error) == DF_OK)
         dp_check(&options, &result);

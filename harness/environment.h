@@ -6,8 +6,8 @@
 
 #include <cjson/cJSON.h>
 
-/* {"version", "commit", "dirty", "compiler", "flags", "cuda", "hdf5", "cjson", "cpu", "os"}; the caller deletes it. NULL
- * when out of memory. */
+/* {"version", "commit", "dirty", "compiler", "flags", "cuda", "hdf5", "cjson", "cpu", "os"}; the caller deletes it.
+ * NULL when out of memory. */
 cJSON *dp_environment(void);
 
 /* One line: "dflash-parity 0.1.0 (commit abc, clean)". */

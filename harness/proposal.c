@@ -13,10 +13,11 @@ static const float window_threshold = 0.5f; /* the policy's default */
 
 static df_status head_differs(const dp_oracle *oracle, const char *field, const char *ours, const char *theirs,
                               df_error *err) {
-    return df_fail(err, DF_ERR_REFUSED, "provenance.head.differs",
-                   "%s: the %s of the output head differs: the file given has %s, the oracle was computed with %s. Give "
-                   "the head of the oracle's target.",
-                   dp_oracle_path(oracle), field, ours, theirs);
+    return df_fail(
+        err, DF_ERR_REFUSED, "provenance.head.differs",
+        "%s: the %s of the output head differs: the file given has %s, the oracle was computed with %s. Give "
+        "the head of the oracle's target.",
+        dp_oracle_path(oracle), field, ours, theirs);
 }
 
 static df_status check_head(const df_table *head, const dp_oracle *oracle, df_error *err) {
@@ -34,7 +35,8 @@ static df_status check_head(const df_table *head, const dp_oracle *oracle, df_er
     for (int i = 0; i < view.rank; i++) {
         char ours[DP_DIMS_TEXT];
         const cJSON *dim = cJSON_GetArrayItem(shape, i);
-        if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i]) continue;
+        if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i])
+            continue;
         return head_differs(oracle, "shape", dp_dims_text(view.rank, view.dim, ours), "another", err);
     }
     if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, "dtype", view.dtype, dtype, err);
@@ -68,8 +70,7 @@ static df_status run_confidence(df_draft *draft, const float *rows, const int32_
     if (status == DF_OK) status = df_verify_window(&options, raw, n, &window, err);
     if (status != DF_OK) return status;
     const int32_t shown = window;
-    const df_stage_view view = {
-        .stage = DF_STAGE_CONFIDENCE_WINDOW, .layer = -1, .rank = 1, .dim = {1}, .i32 = &shown};
+    const df_stage_view view = {.stage = DF_STAGE_CONFIDENCE_WINDOW, .layer = -1, .rank = 1, .dim = {1}, .i32 = &shown};
     dp_recording_add(recording, &view);
     return DF_OK;
 }

@@ -1,8 +1,8 @@
 /*
  * proposal.h - the part of a run that comes after `final`: the output head, the drafted tokens, the verify window.
  *
- * It exists when the oracle's reference ran an output head, which the oracle says by holding the input `anchor`. The head
- * is the target's, not the drafter's: it comes from a file beside the checkpoint or from the checkpoint's own
+ * It exists when the oracle's reference ran an output head, which the oracle says by holding the input `anchor`. The
+ * head is the target's, not the drafter's: it comes from a file beside the checkpoint or from the checkpoint's own
  * lm_head.weight, and its digest must be the one that the oracle was computed with.
  */
 #ifndef DP_PROPOSAL_H
@@ -11,8 +11,8 @@
 #include "recording.h"
 #include "store.h"
 
-/* Loads the head and holds it against provenance.head. `path` is a safetensors file with a tensor lm_head.weight. Codes:
- * "provenance.head.missing", "provenance.head.differs", and those of df_table_load. */
+/* Loads the head and holds it against provenance.head. `path` is a safetensors file with a tensor lm_head.weight.
+ * Codes: "provenance.head.missing", "provenance.head.differs", and those of df_table_load. */
 df_status dp_head_load(df_engine *engine, const char *path, const dp_oracle *oracle, df_table **out, df_error *err);
 
 /* Logits of the harvested rows of final[B, H], the greedy proposal from `anchor`, the confidence of each slot and the

@@ -11,7 +11,8 @@
 
 enum { DP_RESULT_VERSION = 1 };
 
-/* The table of one check: a line a stage, a line an arm, the verdict. With `failures_only` passing lines are left out. */
+/* The table of one check: a line a stage, a line an arm, the verdict. With `failures_only` passing lines are left out.
+ */
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only);
 
 /* One line that ends a table: the verdict and what it rests on. */

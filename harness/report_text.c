@@ -34,8 +34,8 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
     }
     coordinates(stage, d->worst, where);
     if (stage->exact) {
-        fprintf(to, "      first at %s: got %.0f, reference %.0f; %lld of %lld differ\n", where, d->worst_got, d->worst_want,
-                (long long)d->mismatches, (long long)d->count);
+        fprintf(to, "      first at %s: got %.0f, reference %.0f; %lld of %lld differ\n", where, d->worst_got,
+                d->worst_want, (long long)d->mismatches, (long long)d->count);
         return;
     }
     fprintf(to,

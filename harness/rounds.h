@@ -13,12 +13,12 @@
 enum { DP_ARM_NAME = 32 };
 
 typedef struct dp_arm_result {
-    char name[DP_ARM_NAME]; /* "round.all", "round.chunk1", "round.chunk7" */
-    int chunk;              /* rows per ingest call */
-    int64_t compared;       /* elements */
-    bool identical;         /* every compared bit, and at least one compared */
+    char name[DP_ARM_NAME];        /* "round.all", "round.chunk1", "round.chunk7" */
+    int chunk;                     /* rows per ingest call */
+    int64_t compared;              /* elements */
+    bool identical;                /* every compared bit, and at least one compared */
     char stage[DF_STAGE_NAME_MAX]; /* first that differs, "" when identical */
-    int64_t index;          /* flat index within the compared rows of that stage */
+    int64_t index;                 /* flat index within the compared rows of that stage */
     uint32_t block_bits, round_bits;
 } dp_arm_result;
 

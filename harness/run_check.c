@@ -58,7 +58,8 @@ static df_status admit(check *c, dp_result *out) {
 static df_status load_head(check *c) {
     char path[PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/model.safetensors", c->options->checkpoint) >= PATH_SIZE)
-        return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.", PATH_SIZE);
+        return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
+                       PATH_SIZE);
     return dp_head_load(c->engine, c->options->head != NULL ? c->options->head : path, c->in.oracle, &c->head, c->err);
 }
 
@@ -73,7 +74,8 @@ static df_status load(check *c, dp_result *out) {
     out->load_seconds = dp_seconds() - start;
     if (status != DF_OK) return status;
     start = dp_seconds();
-    status = dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
+    status =
+        dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c);
     out->provenance_seconds = dp_seconds() - start;
     return status;
@@ -130,7 +132,8 @@ static df_status run_block(check *c) {
  */
 
 /* Ids and counts: equal or not. The first that differs is named as the worst. */
-static df_status compare_exact(const check *c, const dp_stage_spec *spec, const dp_recorded *run, dp_stage_result *out) {
+static df_status compare_exact(const check *c, const dp_stage_spec *spec, const dp_recorded *run,
+                               dp_stage_result *out) {
     dp_array truth = {.value = NULL};
     dp_difference *d = &out->difference;
     const df_status status = dp_oracle_stage(c->in.oracle, DP_RUN_F64, spec->name, &truth, c->err);
@@ -184,7 +187,8 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, dp_sta
 
 static df_status compare_stages(const check *c, dp_result *out) {
     out->stage = calloc((size_t)c->in.stages.count, sizeof *out->stage);
-    if (out->stage == NULL) return df_fail_memory(c->err, "the results", (size_t)c->in.stages.count * sizeof *out->stage);
+    if (out->stage == NULL)
+        return df_fail_memory(c->err, "the results", (size_t)c->in.stages.count * sizeof *out->stage);
     for (int i = 0; i < c->in.stages.count; i++) {
         if (!selected(c, c->in.stages.spec[i].name)) continue;
         dp_stage_result *stage = &out->stage[out->stage_count];
@@ -205,14 +209,15 @@ static void arm_name(int chunk, char name[DP_ARM_NAME]) {
 }
 
 static df_status compare_arms(const check *c, dp_result *out) {
-    const dp_round_input input = {.features = c->features, .noise = c->in.noise, .pos = c->in.pos, .context = c->in.context};
+    const dp_round_input input = {
+        .features = c->features, .noise = c->in.noise, .pos = c->in.pos, .context = c->in.context};
     for (int i = 0; i < ARMS; i++) {
         dp_arm_result *arm = &out->arm[out->arm_count];
         char name[DP_ARM_NAME];
         arm_name(arm_chunks[i], name);
         if (!selected(c, name)) continue;
-        const df_status status =
-            dp_run_arm(c->draft, &input, &c->block, name, arm_chunks[i] > 0 ? arm_chunks[i] : c->in.context, arm, c->err);
+        const df_status status = dp_run_arm(c->draft, &input, &c->block, name,
+                                            arm_chunks[i] > 0 ? arm_chunks[i] : c->in.context, arm, c->err);
         if (status != DF_OK) return status;
         out->arm_count++;
         if (!arm->identical) out->failed_arms++;

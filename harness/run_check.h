@@ -2,8 +2,9 @@
  * run_check.h - one checkpoint against one oracle, from geometry to verdict.
  *
  * Order: the oracle is opened and verified; its geometry is held against the config, its stage list and shapes against
- * what the config demands, its tensor digests against the weights; only then are values compared, stage by stage, chained;
- * then forward_round is held against forward_block bit for bit. Anything that stops before a value is compared is a refusal.
+ * what the config demands, its tensor digests against the weights; only then are values compared, stage by stage,
+ * chained; then forward_round is held against forward_block bit for bit. Anything that stops before a value is compared
+ * is a refusal.
  */
 #ifndef DP_RUN_CHECK_H
 #define DP_RUN_CHECK_H
@@ -14,10 +15,10 @@
 
 typedef enum dp_verdict {
     DP_PASS = 0,
-    DP_FAIL,     /* a stage outside its bar, or a pair of arms not identical */
-    DP_REFUSED,  /* see the error */
-    DP_ERROR,    /* I/O, memory, device */
-    DP_NOTHING   /* nothing was compared */
+    DP_FAIL,    /* a stage outside its bar, or a pair of arms not identical */
+    DP_REFUSED, /* see the error */
+    DP_ERROR,   /* I/O, memory, device */
+    DP_NOTHING  /* nothing was compared */
 } dp_verdict;
 const char *dp_verdict_name(dp_verdict verdict); /* "PASS" ... */
 int dp_verdict_exit_code(dp_verdict verdict);
@@ -46,13 +47,13 @@ typedef struct dp_stage_result {
 typedef struct dp_result {
     const dp_check_options *options;
     dp_verdict verdict;
-    df_error error;             /* for DP_REFUSED and DP_ERROR */
+    df_error error; /* for DP_REFUSED and DP_ERROR */
     df_family family;
-    int context, block;         /* rows of the input */
+    int context, block; /* rows of the input */
     int threads;
     const char *isa;
-    int stages_known;           /* stages that the config demands */
-    dp_stage_result *stage;     /* owned; the stages compared, in forward order */
+    int stages_known;       /* stages that the config demands */
+    dp_stage_result *stage; /* owned; the stages compared, in forward order */
     int stage_count;
     dp_arm_result arm[4];
     int arm_count;

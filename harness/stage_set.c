@@ -42,8 +42,8 @@ typedef struct stage_shape {
 } stage_shape;
 
 static const stage_shape before_layers[] = {
-    {DF_STAGE_CTX_FC, ALWAYS, {CONTEXT, HIDDEN}},    {DF_STAGE_CTX_FEATURES, ALWAYS, {CONTEXT, HIDDEN}},
-    {DF_STAGE_ROPE_INV_FREQ, ALWAYS, {HALF_ROTARY}}, {DF_STAGE_ROPE_COS, ALWAYS, {ROWS, HALF_ROTARY}},
+    {DF_STAGE_CTX_FC, ALWAYS, {CONTEXT, HIDDEN}},     {DF_STAGE_CTX_FEATURES, ALWAYS, {CONTEXT, HIDDEN}},
+    {DF_STAGE_ROPE_INV_FREQ, ALWAYS, {HALF_ROTARY}},  {DF_STAGE_ROPE_COS, ALWAYS, {ROWS, HALF_ROTARY}},
     {DF_STAGE_ROPE_SIN, ALWAYS, {ROWS, HALF_ROTARY}},
 };
 
@@ -97,12 +97,18 @@ enum {
 
 static bool has_stage(const df_config *c, const dp_stage_input *input, condition when) {
     switch (when) {
-    case ALWAYS: return true;
-    case CONVOLVED: return c->family == DF_FAMILY_DFLASH2;
-    case WITH_HEAD: return input->vocab > 0;
-    case SELECTED: return input->vocab > 0 && c->family == DF_FAMILY_DFLASH2;
-    case MARKOV: return input->vocab > 0 && c->markov != DF_MARKOV_NONE;
-    case CONFIDENT: return input->vocab > 0 && c->confidence;
+    case ALWAYS:
+        return true;
+    case CONVOLVED:
+        return c->family == DF_FAMILY_DFLASH2;
+    case WITH_HEAD:
+        return input->vocab > 0;
+    case SELECTED:
+        return input->vocab > 0 && c->family == DF_FAMILY_DFLASH2;
+    case MARKOV:
+        return input->vocab > 0 && c->markov != DF_MARKOV_NONE;
+    case CONFIDENT:
+        return input->vocab > 0 && c->confidence;
     }
     return false;
 }
@@ -115,27 +121,48 @@ static int drafted_rows(const df_config *c) {
 
 static int64_t extent_of(const df_config *c, const dp_stage_input *input, extent what) {
     switch (what) {
-    case CONTEXT: return input->context;
-    case BLOCK: return c->block;
-    case ROWS: return (int64_t)input->context + c->block;
-    case HIDDEN: return c->hidden;
-    case QUERY: return (int64_t)c->n_heads * c->head_dim;
-    case KEY: return (int64_t)c->n_kv_heads * c->head_dim;
-    case HEADS: return c->n_heads;
-    case KV_HEADS: return c->n_kv_heads;
-    case HEAD: return c->head_dim;
-    case MLP: return c->intermediate;
-    case HALF_ROTARY: return c->rope.rotary_dim / 2;
-    case LAYERS: return c->n_layers;
-    case HALVES: return 2;
-    case CONV_TAPS: return c->conv_kernel;
-    case CONV_GROUPS: return c->hidden / c->conv_group;
-    case DRAFTED: return drafted_rows(c);
-    case VOCAB: return input->vocab;
-    case CANDIDATES: return c->selector_top_k;
-    case SELECTOR_RANK: return c->selector_rank;
-    case ONE: return 1;
-    case NONE: break;
+    case CONTEXT:
+        return input->context;
+    case BLOCK:
+        return c->block;
+    case ROWS:
+        return (int64_t)input->context + c->block;
+    case HIDDEN:
+        return c->hidden;
+    case QUERY:
+        return (int64_t)c->n_heads * c->head_dim;
+    case KEY:
+        return (int64_t)c->n_kv_heads * c->head_dim;
+    case HEADS:
+        return c->n_heads;
+    case KV_HEADS:
+        return c->n_kv_heads;
+    case HEAD:
+        return c->head_dim;
+    case MLP:
+        return c->intermediate;
+    case HALF_ROTARY:
+        return c->rope.rotary_dim / 2;
+    case LAYERS:
+        return c->n_layers;
+    case HALVES:
+        return 2;
+    case CONV_TAPS:
+        return c->conv_kernel;
+    case CONV_GROUPS:
+        return c->hidden / c->conv_group;
+    case DRAFTED:
+        return drafted_rows(c);
+    case VOCAB:
+        return input->vocab;
+    case CANDIDATES:
+        return c->selector_top_k;
+    case SELECTOR_RANK:
+        return c->selector_rank;
+    case ONE:
+        return 1;
+    case NONE:
+        break;
     }
     return 0;
 }

@@ -438,9 +438,10 @@ df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *o
     *out = (dp_array){0};
     const dp_dataset_info *info = dp_oracle_input_info(oracle, name);
     if (info == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
-                       "%s: there is no input \"%s\"; expected target_hidden, noise_embedding, positions or (with an output head) "
-                       "anchor.",
-                       oracle->path, name);
+        return df_fail(
+            err, DF_ERR_REFUSED, "oracle.input.missing",
+            "%s: there is no input \"%s\"; expected target_hidden, noise_embedding, positions or (with an output head) "
+            "anchor.",
+            oracle->path, name);
     return fetch(oracle, "/inputs", name, info, out, err);
 }

@@ -21,12 +21,12 @@ const char *dp_run_name(dp_run run); /* "float64", "float32", "bfloat16": the gr
  * holds elements offset, offset + stride, ... of the flattened full tensor. */
 typedef struct dp_array {
     int rank;
-    int64_t dim[4];  /* full shape */
-    int64_t total;   /* product of dim */
+    int64_t dim[4];         /* full shape */
+    int64_t total;          /* product of dim */
     int64_t stride, offset; /* 1 and 0 when the dataset is complete */
-    int64_t count;   /* stored elements */
-    bool integer;    /* logical dtype int32 */
-    double *value;   /* [count], owned */
+    int64_t count;          /* stored elements */
+    bool integer;           /* logical dtype int32 */
+    double *value;          /* [count], owned */
 } dp_array;
 void dp_array_release(dp_array *array);
 

@@ -76,9 +76,8 @@ float *df_arena_floats(df_arena *arena, size_t n, df_error *err) {
 }
 
 df_arena_mark df_arena_get_mark(const df_arena *arena) {
-    return (df_arena_mark){.block = arena->blocks,
-                           .used = arena->blocks != NULL ? arena->blocks->used : 0,
-                           .in_use = arena->in_use};
+    return (df_arena_mark){
+        .block = arena->blocks, .used = arena->blocks != NULL ? arena->blocks->used : 0, .in_use = arena->in_use};
 }
 
 void df_arena_rewind(df_arena *arena, df_arena_mark mark) {

@@ -1,8 +1,8 @@
 /*
  * arena.h - scratch memory of one forward call.
  *
- * Buffers are handed out in order and all given back together by a reset, so a forward makes no allocation once its sizes
- * have been seen: a reset merges what the last call needed into one block.
+ * Buffers are handed out in order and all given back together by a reset, so a forward makes no allocation once its
+ * sizes have been seen: a reset merges what the last call needed into one block.
  */
 #ifndef DF_ARENA_H
 #define DF_ARENA_H

@@ -3,12 +3,13 @@
  *
  * A sum over K terms is cut into segments of DF_SEGMENT consecutive terms. Inside a segment terms are accumulated from
  * left to right, starting at +0, with fused multiply-adds. Segment sums are then combined in a binary tree over the
- * segment's index: node n of level l covers segments [n 2^l, (n+1) 2^l); a node's value is left + right; a node of which
- * one half is absent takes the value of the other half. Each segment sum has +0 added, which turns -0 into +0, so that an
- * absent segment and one whose terms are all zero cannot be told apart.
+ * segment's index: node n of level l covers segments [n 2^l, (n+1) 2^l); a node's value is left + right; a node of
+ * which one half is absent takes the value of the other half. Each segment sum has +0 added, which turns -0 into +0, so
+ * that an absent segment and one whose terms are all zero cannot be told apart.
  *
  * Products over a weight's input channels count segments from channel 0. Sums over keys count them by absolute position
- * (segment = position / DF_SEGMENT), so that neither the cache's start nor a compaction moves a term to another segment.
+ * (segment = position / DF_SEGMENT), so that neither the cache's start nor a compaction moves a term to another
+ * segment.
  *
  * Segments are short enough (64) that small products still split into many independent chains on a GPU, and a multiple
  * of the 32-value blocks of the quantised formats. The rounding error of such a sum is bounded with

@@ -2,8 +2,8 @@
  * config.h - config.json to df_config, with every rule of where a key may live and what it may hold.
  *
  * A key is looked up at the top level and in dflash_config; rope keys also in rope_parameters (transformers 5, possibly
- * nested per layer type) and rope_scaling (transformers 4). Found twice with different values it is refused, and so is a
- * value of the wrong type or outside its range. Nothing is guessed.
+ * nested per layer type) and rope_scaling (transformers 4). Found twice with different values it is refused, and so is
+ * a value of the wrong type or outside its range. Nothing is guessed.
  */
 #ifndef DF_CONFIG_H
 #define DF_CONFIG_H

@@ -67,9 +67,12 @@ static df_status refuse_foreign_signals(const df_config_doc *doc, df_family fami
         const char *key;
         df_family owner;
     } signals[] = {
-        {"markov_rank", DF_FAMILY_DSPARK},         {"enable_confidence_head", DF_FAMILY_DSPARK},
-        {"use_confidence_head", DF_FAMILY_DSPARK}, {"confidence_head_alpha", DF_FAMILY_DSPARK},
-        {"confidence_head_with_markov", DF_FAMILY_DSPARK}, {"conv_kernel_size", DF_FAMILY_DFLASH2},
+        {"markov_rank", DF_FAMILY_DSPARK},
+        {"enable_confidence_head", DF_FAMILY_DSPARK},
+        {"use_confidence_head", DF_FAMILY_DSPARK},
+        {"confidence_head_alpha", DF_FAMILY_DSPARK},
+        {"confidence_head_with_markov", DF_FAMILY_DSPARK},
+        {"conv_kernel_size", DF_FAMILY_DFLASH2},
         {"selector_rank", DF_FAMILY_DFLASH2},
     };
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {

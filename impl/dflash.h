@@ -6,14 +6,14 @@
  * behind it knows about oracles or tolerances.
  *
  * Conventions for every function:
- *   - Tensors are row-major float32 and contiguous, in buffers that the caller owns and that live in the engine's memory
- *     (df_engine_alloc; on the CPU any host pointer will do). Shapes are written [rows, columns].
+ *   - Tensors are row-major float32 and contiguous, in buffers that the caller owns and that live in the engine's
+ * memory (df_engine_alloc; on the CPU any host pointer will do). Shapes are written [rows, columns].
  *   - Symbols: H hidden size, nh query heads, nkv key/value heads, hd head size, F MLP size, L layers, B block size,
  *     C context rows, T taps. Positions are absolute and count tokens from 0.
- *   - A function returns DF_OK or the status that it also stores in *err with a stable code and a one-paragraph message.
- *     On failure outputs are unspecified, caches keep their length, and nothing leaks.
- *   - An engine, with everything made from it, serves one call at a time; different engines are independent and nothing is
- *     global.
+ *   - A function returns DF_OK or the status that it also stores in *err with a stable code and a one-paragraph
+ * message. On failure outputs are unspecified, caches keep their length, and nothing leaks.
+ *   - An engine, with everything made from it, serves one call at a time; different engines are independent and nothing
+ * is global.
  */
 #ifndef DFLASH_H
 #define DFLASH_H
@@ -26,7 +26,8 @@
 
 typedef enum df_status {
     DF_OK = 0,
-    DF_ERR_ARGUMENT, /* the caller's arguments contradict the interface: capacity, positions out of order, a foreign cache */
+    DF_ERR_ARGUMENT, /* the caller's arguments contradict the interface: capacity, positions out of order, a foreign
+                        cache */
     DF_ERR_REFUSED,  /* config, weights or geometry are not what this drafter can honestly run */
     DF_ERR_IO,       /* a file cannot be opened, read or mapped */
     DF_ERR_MEMORY,   /* an allocation failed */
@@ -39,7 +40,8 @@ typedef struct df_error {
     char message[1200]; /* what, where, expected, found, what to do */
 } df_error;
 
-/* ---- Config (what config.json says, resolved) --------------------------------------------------------------------- */
+/* ---- Config (what config.json says, resolved) ---------------------------------------------------------------------
+ */
 
 enum { DF_MAX_LAYERS = 128, DF_MAX_TAPS = 64 };
 
@@ -53,15 +55,15 @@ typedef enum df_harvest { DF_HARVEST_MASK_FILL = 0, DF_HARVEST_SHIFTED } df_harv
 
 typedef struct df_rope_config {
     df_rope_type type;
-    double theta;                     /* base of the geometric frequency table */
-    int32_t rotary_dim;               /* leading part of each head that is rotated; even, <= head_dim */
-    double factor;                    /* linear, yarn, llama3 */
-    int64_t original_max_position;    /* yarn, llama3; falls back to max_position_embeddings */
-    double beta_fast, beta_slow;      /* yarn */
-    bool truncate;                    /* yarn: floor/ceil the correction range */
-    bool has_attention_factor;        /* yarn: attention_factor given in the config */
+    double theta;                  /* base of the geometric frequency table */
+    int32_t rotary_dim;            /* leading part of each head that is rotated; even, <= head_dim */
+    double factor;                 /* linear, yarn, llama3 */
+    int64_t original_max_position; /* yarn, llama3; falls back to max_position_embeddings */
+    double beta_fast, beta_slow;   /* yarn */
+    bool truncate;                 /* yarn: floor/ceil the correction range */
+    bool has_attention_factor;     /* yarn: attention_factor given in the config */
     double attention_factor;
-    double mscale, mscale_all_dim;    /* yarn; 0 = not given */
+    double mscale, mscale_all_dim;            /* yarn; 0 = not given */
     double low_freq_factor, high_freq_factor; /* llama3 */
 } df_rope_config;
 
@@ -73,17 +75,17 @@ typedef struct df_layer_config {
 
 typedef struct df_config {
     df_family family;
-    int32_t hidden;       /* H */
-    int32_t n_heads;      /* nh */
-    int32_t n_kv_heads;   /* nkv, divides nh */
-    int32_t head_dim;     /* hd */
-    int32_t intermediate; /* F */
-    int32_t n_layers;     /* L */
-    int32_t block;        /* B */
-    int32_t vocab;        /* 0 when the config does not say */
-    int64_t max_position; /* 0 when the config does not say */
-    int32_t n_target_layers; /* 0 when the config does not say */
-    int32_t n_taps;          /* T */
+    int32_t hidden;            /* H */
+    int32_t n_heads;           /* nh */
+    int32_t n_kv_heads;        /* nkv, divides nh */
+    int32_t head_dim;          /* hd */
+    int32_t intermediate;      /* F */
+    int32_t n_layers;          /* L */
+    int32_t block;             /* B */
+    int32_t vocab;             /* 0 when the config does not say */
+    int64_t max_position;      /* 0 when the config does not say */
+    int32_t n_target_layers;   /* 0 when the config does not say */
+    int32_t n_taps;            /* T */
     int32_t taps[DF_MAX_TAPS]; /* tap t is the output of target layer t; -1 (dspark only) the embedding output */
     int64_t mask_token_id;
     double rms_eps;
@@ -96,9 +98,9 @@ typedef struct df_config {
     double output_multiplier;     /* 1 when absent */
     double logit_softcap;         /* 0 when absent */
     /* dflash2 */
-    int32_t conv_kernel, conv_group;             /* taps k and channels per group */
+    int32_t conv_kernel, conv_group; /* taps k and channels per group */
     int32_t selector_rank, selector_top_k;
-    int32_t selector_vocab;                      /* 0 = vocab */
+    int32_t selector_vocab; /* 0 = vocab */
     /* dspark */
     df_markov_kind markov;
     int32_t markov_rank;
@@ -108,45 +110,46 @@ typedef struct df_config {
 /* Reads DIR/config.json alone. Useful where the weights are not wanted, e.g. to compare geometry. */
 df_status df_config_read(const char *path, df_config *out, df_error *err);
 
-const char *df_family_name(df_family family);       /* "dflash" ... */
-const char *df_rope_type_name(df_rope_type type);   /* "default" ... */
-const char *df_harvest_name(df_harvest harvest);    /* "mask_fill", "shifted" */
+const char *df_family_name(df_family family);     /* "dflash" ... */
+const char *df_rope_type_name(df_rope_type type); /* "default" ... */
+const char *df_harvest_name(df_harvest harvest);  /* "mask_fill", "shifted" */
 const char *df_markov_kind_name(df_markov_kind kind);
 
-/* ---- Stages (the public vocabulary; reports/STAGES.md describes each) ---------------------------------------------- */
+/* ---- Stages (the public vocabulary; reports/STAGES.md describes each) ----------------------------------------------
+ */
 
 typedef enum df_stage {
-    DF_STAGE_CTX_FC = 0,     /* fc(taps)                         [C, H] */
-    DF_STAGE_CTX_FEATURES,   /* hidden_norm(fc(taps))            [C, H] */
-    DF_STAGE_ROPE_INV_FREQ,  /* frequency table                  [rotary_dim / 2] */
-    DF_STAGE_ROPE_COS,       /* cos(pos * inv_freq) * factor     [C + B, rotary_dim / 2] */
+    DF_STAGE_CTX_FC = 0,    /* fc(taps)                         [C, H] */
+    DF_STAGE_CTX_FEATURES,  /* hidden_norm(fc(taps))            [C, H] */
+    DF_STAGE_ROPE_INV_FREQ, /* frequency table                  [rotary_dim / 2] */
+    DF_STAGE_ROPE_COS,      /* cos(pos * inv_freq) * factor     [C + B, rotary_dim / 2] */
     DF_STAGE_ROPE_SIN,
     /* per layer, named layers.I.<name> */
-    DF_STAGE_ATTN_NORM,      /* input_layernorm                  [B, H] */
-    DF_STAGE_ATTN_CONV_DYN,  /* dflash2: kernel_projection       [B, 2, k, G] */
-    DF_STAGE_ATTN_CONV_IN,   /* dflash2: convolved input         [B, H] */
-    DF_STAGE_ATTN_Q_PROJ,    /*                                  [B, nh * hd] */
-    DF_STAGE_ATTN_K_PROJ,    /* context rows, then block rows    [C + B, nkv * hd] */
-    DF_STAGE_ATTN_V,         /*                                  [C + B, nkv * hd] */
-    DF_STAGE_ATTN_Q_NORM,    /*                                  [B, nh, hd] */
-    DF_STAGE_ATTN_K_NORM,    /*                                  [C + B, nkv, hd] */
-    DF_STAGE_ATTN_Q_ROPE,    /*                                  [B, nh, hd] */
-    DF_STAGE_ATTN_K_ROPE,    /*                                  [C + B, nkv, hd] */
-    DF_STAGE_ATTN_CONTEXT,   /* softmax(q k / sqrt(hd)) v        [B, nh * hd] */
-    DF_STAGE_ATTN_O_PROJ,    /*                                  [B, H] */
-    DF_STAGE_ATTN_CONV_OUT,  /* dflash2                          [B, H] */
-    DF_STAGE_ATTN_RESIDUAL,  /* x + attention                    [B, H] */
-    DF_STAGE_MLP_NORM,       /* post_attention_layernorm         [B, H] */
+    DF_STAGE_ATTN_NORM,     /* input_layernorm                  [B, H] */
+    DF_STAGE_ATTN_CONV_DYN, /* dflash2: kernel_projection       [B, 2, k, G] */
+    DF_STAGE_ATTN_CONV_IN,  /* dflash2: convolved input         [B, H] */
+    DF_STAGE_ATTN_Q_PROJ,   /*                                  [B, nh * hd] */
+    DF_STAGE_ATTN_K_PROJ,   /* context rows, then block rows    [C + B, nkv * hd] */
+    DF_STAGE_ATTN_V,        /*                                  [C + B, nkv * hd] */
+    DF_STAGE_ATTN_Q_NORM,   /*                                  [B, nh, hd] */
+    DF_STAGE_ATTN_K_NORM,   /*                                  [C + B, nkv, hd] */
+    DF_STAGE_ATTN_Q_ROPE,   /*                                  [B, nh, hd] */
+    DF_STAGE_ATTN_K_ROPE,   /*                                  [C + B, nkv, hd] */
+    DF_STAGE_ATTN_CONTEXT,  /* softmax(q k / sqrt(hd)) v        [B, nh * hd] */
+    DF_STAGE_ATTN_O_PROJ,   /*                                  [B, H] */
+    DF_STAGE_ATTN_CONV_OUT, /* dflash2                          [B, H] */
+    DF_STAGE_ATTN_RESIDUAL, /* x + attention                    [B, H] */
+    DF_STAGE_MLP_NORM,      /* post_attention_layernorm         [B, H] */
     DF_STAGE_MLP_CONV_DYN,
     DF_STAGE_MLP_CONV_IN,
-    DF_STAGE_MLP_GATE,       /*                                  [B, F] */
-    DF_STAGE_MLP_UP,         /*                                  [B, F] */
-    DF_STAGE_MLP_ACT,        /* silu(gate) * up                  [B, F] */
-    DF_STAGE_MLP_DOWN,       /*                                  [B, H] */
+    DF_STAGE_MLP_GATE, /*                                  [B, F] */
+    DF_STAGE_MLP_UP,   /*                                  [B, F] */
+    DF_STAGE_MLP_ACT,  /* silu(gate) * up                  [B, F] */
+    DF_STAGE_MLP_DOWN, /*                                  [B, H] */
     DF_STAGE_MLP_CONV_OUT,
-    DF_STAGE_LAYER_OUT,      /* the layer's residual stream      [B, H] */
+    DF_STAGE_LAYER_OUT, /* the layer's residual stream      [B, H] */
     /* after the layers */
-    DF_STAGE_FINAL,          /* norm(x)                          [B, H] */
+    DF_STAGE_FINAL, /* norm(x)                          [B, H] */
     DF_STAGE_LOGITS,
     DF_STAGE_SELECT_TOPK_VALUES,
     DF_STAGE_SELECT_TOPK_IDS,
@@ -157,8 +160,8 @@ typedef enum df_stage {
     DF_STAGE_MARKOV_TOKENS,
     DF_STAGE_CONFIDENCE_RAW,
     DF_STAGE_CONFIDENCE_WINDOW,
-    DF_STAGE_KV_K,           /* cached keys, normed and roped    [L, len, nkv, hd] */
-    DF_STAGE_KV_V,           /* cached values                    [L, len, nkv, hd] */
+    DF_STAGE_KV_K, /* cached keys, normed and roped    [L, len, nkv, hd] */
+    DF_STAGE_KV_V, /* cached values                    [L, len, nkv, hd] */
     DF_STAGE_COUNT
 } df_stage;
 
@@ -172,8 +175,8 @@ bool df_stage_parse(const char *name, df_stage *stage, int *layer);
 
 typedef struct df_stage_view {
     df_stage stage;
-    int layer;        /* -1 outside the layers */
-    int rank;         /* number of dimensions, 1..4 */
+    int layer; /* -1 outside the layers */
+    int rank;  /* number of dimensions, 1..4 */
     int64_t dim[4];
     const float *f32; /* values, or NULL for an integer stage; host memory, valid during the call only */
     const int32_t *i32;
@@ -182,7 +185,8 @@ typedef struct df_stage_view {
 /* Called at every stage of a forward, in order. Observing changes no bit of any result. */
 typedef void (*df_observe_fn)(void *user, const df_stage_view *view);
 
-/* ---- Engine: a backend, a numeric class and its memory ------------------------------------------------------------ */
+/* ---- Engine: a backend, a numeric class and its memory ------------------------------------------------------------
+ */
 
 typedef enum df_backend { DF_BACKEND_CPU = 0, DF_BACKEND_CUDA } df_backend;
 typedef enum df_class { DF_CLASS_EXACT = 0, DF_CLASS_CUBLAS, DF_CLASS_FAST } df_class;
@@ -217,12 +221,14 @@ void df_engine_free(df_engine *engine, float *buffer);
 df_status df_engine_upload(df_engine *engine, float *to, const float *from_host, size_t n, df_error *err);
 df_status df_engine_download(df_engine *engine, float *to_host, const float *from, size_t n, df_error *err);
 
-/* ---- Precision modes ------------------------------------------------------------------------------------------------ */
+/* ---- Precision modes ------------------------------------------------------------------------------------------------
+ */
 
 /*
  * How the matrices are held. Products are taken from the blocks as they are held; activations and sums are float32.
  * STORED keeps each matrix in the file's own width. Norms, biases, base kernels, codebooks and the confidence row are
- * never quantised; Markov W1 is bf16 in every mode but F32 and STORED, and W2 is bf16 in BF16, q8_0 in the quantised ones.
+ * never quantised; Markov W1 is bf16 in every mode but F32 and STORED, and W2 is bf16 in BF16, q8_0 in the quantised
+ * ones.
  */
 typedef enum df_precision {
     DF_PRECISION_STORED = 0,
@@ -242,7 +248,8 @@ bool df_precision_parse(const char *name, df_precision *out); /* false: no such 
 typedef struct df_draft df_draft;
 
 /* Loads DIR/config.json and DIR/model.safetensors. The census is closed both ways: a tensor that is missing, extra,
- * of another dtype or another shape, or that holds a NaN or an infinity, is a refusal. The engine must outlive the draft. */
+ * of another dtype or another shape, or that holds a NaN or an infinity, is a refusal. The engine must outlive the
+ * draft. */
 df_status df_draft_load(df_engine *engine, const char *dir, df_draft **out, df_error *err);
 /* The same in a precision mode. A matrix whose rows are not whole blocks of 32 refuses the quantised modes. */
 df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision precision, df_draft **out, df_error *err);
@@ -277,7 +284,8 @@ df_status df_forward_block(df_draft *draft, const float *features, const float *
 df_status df_forward(df_draft *draft, const float *taps, const float *noise, const int32_t *pos, int ctx, float *out,
                      df_error *err);
 
-/* ---- Draft cache --------------------------------------------------------------------------------------------------- */
+/* ---- Draft cache ---------------------------------------------------------------------------------------------------
+ */
 
 typedef struct df_kv df_kv;
 
@@ -286,19 +294,19 @@ typedef struct df_kv df_kv;
  *
  * When some layer has no window, every row stays and a cache that is full refuses more ("kv.full"). When every layer
  * slides, rows come and go over any length of run: an ingest that would leave no room for a block first drops all rows
- * but the last window + B (those queries at the end can see, and a block of rejected tokens), W being the largest window.
- * No result changes by a bit. W + 2B rows are the smallest capacity that never refuses; with 2W + 3B a row is moved
- * about once in its life. A smaller cache is allowed and works until it is full.
+ * but the last window + B (those queries at the end can see, and a block of rejected tokens), W being the largest
+ * window. No result changes by a bit. W + 2B rows are the smallest capacity that never refuses; with 2W + 3B a row is
+ * moved about once in its life. A smaller cache is allowed and works until it is full.
  */
 df_status df_kv_create(df_draft *draft, int capacity, df_kv **out, df_error *err);
 void df_kv_destroy(df_kv *kv);
-int df_kv_len(const df_kv *kv);      /* committed rows held; dropped ones do not count, so an ingest may lower it */
+int df_kv_len(const df_kv *kv); /* committed rows held; dropped ones do not count, so an ingest may lower it */
 int df_kv_capacity(const df_kv *kv);
-void df_kv_clear(df_kv *kv);         /* as it was created: no rows, floor 0, no pin */
-/* Forgets rows from `len` on; len counts rows held and must not exceed df_kv_len. Refused ("kv.truncate.compacted") when
- * rows were dropped that a query behind the first `len` rows could see. Going back is always possible to B rows before
- * the furthest end that the cache has reached, and further only to a pin. After a compaction the same row has another
- * number: count from the end (df_kv_len - n), or cut by position. */
+void df_kv_clear(df_kv *kv); /* as it was created: no rows, floor 0, no pin */
+/* Forgets rows from `len` on; len counts rows held and must not exceed df_kv_len. Refused ("kv.truncate.compacted")
+ * when rows were dropped that a query behind the first `len` rows could see. Going back is always possible to B rows
+ * before the furthest end that the cache has reached, and further only to a pin. After a compaction the same row has
+ * another number: count from the end (df_kv_len - n), or cut by position. */
 df_status df_kv_truncate(df_kv *kv, int len, df_error *err);
 /* Forgets the rows at `position` and beyond; otherwise as df_kv_truncate. */
 df_status df_kv_truncate_at(df_kv *kv, int32_t position, df_error *err);
@@ -332,22 +340,23 @@ void df_kv_unpin(df_kv *kv);
 
 /* The last `rows` rows as one self-describing block of bytes, the same on every machine, that the caller frees with
  * df_kv_blob_free. rows is 1..len, or 0 for an empty cache. A tail with everything that queries at the end can see (the
- * last W - 1 positions when every layer slides, all rows otherwise) gives the same bits after import; a shorter one is a
- * context that starts at its first row, as after df_kv_set_floor. */
+ * last W - 1 positions when every layer slides, all rows otherwise) gives the same bits after import; a shorter one is
+ * a context that starts at its first row, as after df_kv_set_floor. */
 typedef struct df_kv_blob {
     void *data;
     size_t bytes;
 } df_kv_blob;
 df_status df_kv_export_tail(const df_kv *kv, int rows, df_kv_blob *out, df_error *err);
-/* Replaces the content of `kv`, and its floor, by that of the blob; a pin is lifted. Refused, and `kv` as it was, when the
- * blob is truncated or damaged, does not fit, or differs in family, numeric class, precision mode, layers, key/value
- * heads, head size, rotary size or table or factor, rms_norm_eps, a layer's window or causality, or the checkpoint's norm
- * vectors ("kv.import.layers" and so on). The checkpoint's matrices are not compared. If the device fails half-way the
- * cache is empty. */
+/* Replaces the content of `kv`, and its floor, by that of the blob; a pin is lifted. Refused, and `kv` as it was, when
+ * the blob is truncated or damaged, does not fit, or differs in family, numeric class, precision mode, layers,
+ * key/value heads, head size, rotary size or table or factor, rms_norm_eps, a layer's window or causality, or the
+ * checkpoint's norm vectors ("kv.import.layers" and so on). The checkpoint's matrices are not compared. If the device
+ * fails half-way the cache is empty. */
 df_status df_kv_import_tail(df_kv *kv, const df_kv_blob *blob, df_error *err);
 void df_kv_blob_free(df_kv_blob *blob);
 
-/* ---- DFlash2 convolution --------------------------------------------------------------------------------------------- */
+/* ---- DFlash2 convolution
+ * --------------------------------------------------------------------------------------------- */
 
 typedef enum df_sublayer { DF_SUBLAYER_ATTENTION = 0, DF_SUBLAYER_MLP } df_sublayer;
 
@@ -359,7 +368,8 @@ df_status df_conv_prepare(df_draft *draft, int layer, df_sublayer sublayer, cons
 df_status df_conv_finish(df_draft *draft, int layer, df_sublayer sublayer, const float *x, const float *dyn, int rows,
                          float *y, df_error *err);
 
-/* ---- Vocabulary tables and logits ------------------------------------------------------------------------------------ */
+/* ---- Vocabulary tables and logits
+ * ------------------------------------------------------------------------------------ */
 
 /* A matrix [vocabulary, H] of the target: its output head or its embedding. */
 typedef struct df_table df_table;
@@ -369,8 +379,8 @@ df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int h
                           df_table **out, df_error *err);
 /* Reads the tensor `name` (e.g. "lm_head.weight") of a safetensors file, which it keeps mapped. */
 df_status df_table_load(df_engine *engine, const char *path, const char *name, df_table **out, df_error *err);
-/* Maps the rows of a reduced draft vocabulary to target ids: target = row + offset[row]. Refused when an id is negative,
- * not below target_vocab, or given twice. */
+/* Maps the rows of a reduced draft vocabulary to target ids: target = row + offset[row]. Refused when an id is
+ * negative, not below target_vocab, or given twice. */
 df_status df_table_set_offsets(df_table *table, const int32_t *offset, int target_vocab, df_error *err);
 void df_table_destroy(df_table *table);
 int df_table_vocab(const df_table *table);
@@ -384,7 +394,8 @@ df_status df_embed_block(df_draft *draft, const df_table *embedding, int32_t anc
 /* logits[n, vocab] = rows[n, H] W^T, times output_multiplier, then softcap: cap tanh(l / cap). */
 df_status df_logits(df_draft *draft, const df_table *head, const float *rows, int n, float *logits, df_error *err);
 
-/* ---- Proposals -------------------------------------------------------------------------------------------------------- */
+/* ---- Proposals
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Rows of df_forward_*'s output that become tokens: first row and count (mask-fill: 1, B-1; shifted: 0, B). */
 void df_harvest_rows(const df_config *config, int *first, int *count);
@@ -400,7 +411,8 @@ typedef struct df_proposal {
     int32_t *token;     /* [n] */
     float *share;       /* [n] the chosen token's softmax share over its slot (of scores / temperature when sampled) */
     int32_t *candidate; /* [n, k] ids that the distribution is over, in its order */
-    float *probability; /* [n, k] the distribution the token was drawn from, for the rejection rule; greedy: all on it */
+    float
+        *probability; /* [n, k] the distribution the token was drawn from, for the rejection rule; greedy: all on it */
 } df_proposal;
 
 /* Candidates a slot: selector_top_k for dflash2, the vocabulary of the logits otherwise. */
@@ -409,20 +421,21 @@ int df_proposal_width(const df_draft *draft, int vocab);
 /*
  * Drafts n tokens from harvested rows[n, H] and their logits[n, vocab] (df_logits), left to right from `anchor`:
  *   dflash   argmax (or a draw) per row; ties go to the lowest row of the table
- *   dflash2  top-k per row (descending, ties to the lower row), score(b) = logit(b) + sum_j pred[prev][j] h[j] succ[b][j]
- *            with h = hidden_projection(row); the best score (ties: first candidate) is the token and the next prev
+ *   dflash2  top-k per row (descending, ties to the lower row), score(b) = logit(b) + sum_j pred[prev][j] h[j]
+ * succ[b][j] with h = hidden_projection(row); the best score (ties: first candidate) is the token and the next prev
  *   dspark   logits + Markov bias of the previous token, then argmax (or a draw)
- * `table` is the table the logits came from (its offsets map rows to ids) or NULL when ids are rows. A row with a NaN or
- * +infinity, or without a finite value, a top-k that cannot be filled, an anchor or candidate outside the vocabulary is
- * refused by name.
+ * `table` is the table the logits came from (its offsets map rows to ids) or NULL when ids are rows. A row with a NaN
+ * or +infinity, or without a finite value, a top-k that cannot be filled, an anchor or candidate outside the vocabulary
+ * is refused by name.
  */
 df_status df_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n, int vocab,
                      int32_t anchor, const df_proposal_options *options, const df_proposal *out, df_error *err);
 
-/* ---- DSpark confidence ------------------------------------------------------------------------------------------------- */
+/* ---- DSpark confidence
+ * ------------------------------------------------------------------------------------------------- */
 
-/* raw[n] (host memory) = w [row ; e of prev] + b, before the sigmoid. prev[n]: the token before each slot (anchor first);
- * needed only when the head was trained with the Markov embedding. */
+/* raw[n] (host memory) = w [row ; e of prev] + b, before the sigmoid. prev[n]: the token before each slot (anchor
+ * first); needed only when the head was trained with the Markov embedding. */
 df_status df_confidence(df_draft *draft, const float *rows, const int32_t *prev, int n, float *raw, df_error *err);
 
 typedef enum df_window_policy { DF_WINDOW_SURVIVAL = 0, DF_WINDOW_SLOT, DF_WINDOW_LADDER } df_window_policy;
@@ -434,12 +447,14 @@ typedef struct df_window_options {
     int accepted;    /* ladder only: tokens accepted last round; give -1 with the others */
 } df_window_options;
 
-/* Tokens to verify next, anchor included, within [2, cap]. survival: leading slots while the product of sigmoid(raw) stays
- * >= tau; slot: while each does; ladder: clamp(accepted + 2, 3, cap), raw is not read. Contradictory options are refused,
- * and so is a raw value that is not finite, wherever it stands. */
+/* Tokens to verify next, anchor included, within [2, cap]. survival: leading slots while the product of sigmoid(raw)
+ * stays
+ * >= tau; slot: while each does; ladder: clamp(accepted + 2, 3, cap), raw is not read. Contradictory options are
+ * refused, and so is a raw value that is not finite, wherever it stands. */
 df_status df_verify_window(const df_window_options *options, const float *raw, int n, int *window, df_error *err);
 
-/* ---- Verification (pure functions, host memory) ------------------------------------------------------------------------- */
+/* ---- Verification (pure functions, host memory)
+ * ------------------------------------------------------------------------- */
 
 /* Drafted tokens accepted greedily: the length of the longest common prefix of draft[n] and target[n]. */
 int df_accepted_prefix(const int32_t *draft, const int32_t *target, int n);
@@ -447,9 +462,9 @@ int df_accepted_prefix(const int32_t *draft, const int32_t *target, int n);
 /* The rejection rule of sampled drafting: accepted iff u q < p. */
 bool df_accept_token(float u, float p, float q);
 
-/* The distribution to draw from after a rejection: max(p - q, 0) normalised, p itself when nothing is left. q is given on
- * `k` candidate ids (candidate NULL: k = vocab and ids are indices). residual[vocab] may be p. Refused: a value that is no
- * probability, a distribution that does not sum to 1, a candidate outside the vocabulary or given twice. */
+/* The distribution to draw from after a rejection: max(p - q, 0) normalised, p itself when nothing is left. q is given
+ * on `k` candidate ids (candidate NULL: k = vocab and ids are indices). residual[vocab] may be p. Refused: a value that
+ * is no probability, a distribution that does not sum to 1, a candidate outside the vocabulary or given twice. */
 df_status df_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k, float *residual,
                       df_error *err);
 

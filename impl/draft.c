@@ -2,8 +2,9 @@
  * draft.c - the forward programs.
  *
  * forward_block and forward_round run the same layer program over the same operations; they differ only in where the
- * context's keys and values come from: recomputed from the features, or cached by ingest_ctx, which computes them with the
- * function that forward_block uses. A row's arithmetic never depends on its companions, so the results agree bit for bit.
+ * context's keys and values come from: recomputed from the features, or cached by ingest_ctx, which computes them with
+ * the function that forward_block uses. A row's arithmetic never depends on its companions, so the results agree bit
+ * for bit.
  */
 #include "conv.h"
 
@@ -21,9 +22,9 @@ typedef struct pass {
     float *cos, *sin; /* [rows, rotary_dim / 2], row 0 = the first row of `pos` given to pass_begin */
 } pass;
 
-/* Keys and values of one layer as the layer program sees them. Rows 0..context are the context, then B rows of the block.
- * raw and normed are the steps before the rotation; they hold only the rows that this call computes, which start at row
- * `first` of k and v. */
+/* Keys and values of one layer as the layer program sees them. Rows 0..context are the context, then B rows of the
+ * block. raw and normed are the steps before the rotation; they hold only the rows that this call computes, which start
+ * at row `first` of k and v. */
 typedef struct layer_keys {
     float *raw, *normed; /* [context + B - first, nkv * hd] */
     float *k, *v;        /* [context + B, nkv * hd] */
@@ -45,7 +46,8 @@ enum { MOST_CONTEXT = 1 << 30 }; /* context and block together still count in an
 static int query_width(const df_config *c) { return c->n_heads * c->head_dim; }
 static int key_width(const df_config *c) { return c->n_kv_heads * c->head_dim; }
 
-/* ---- Observation -------------------------------------------------------------------------------------------------- */
+/* ---- Observation --------------------------------------------------------------------------------------------------
+ */
 
 static void emit(const pass *p, df_stage stage, int layer, const float *data, int rank, const int64_t dim[4]) {
     df_stage_view view = {.stage = stage, .layer = layer, .rank = rank, .f32 = data};
@@ -61,7 +63,8 @@ static void observe_heads(const pass *p, df_stage stage, int layer, const float 
     if (p->draft->observe != NULL) emit(p, stage, layer, data, 3, (const int64_t[4]){rows, heads, p->c->head_dim});
 }
 
-/* ---- Set-up --------------------------------------------------------------------------------------------------------- */
+/* ---- Set-up ---------------------------------------------------------------------------------------------------------
+ */
 
 static df_status take(const pass *p, int rows, int columns, float **out) {
     *out = df_arena_floats(&p->engine->arena, (size_t)rows * (size_t)columns, p->err);
@@ -108,11 +111,12 @@ static df_status take_block_rows(const pass *p, block_rows *b) {
     return DF_OK;
 }
 
-/* ---- The steps ------------------------------------------------------------------------------------------------------ */
+/* ---- The steps ------------------------------------------------------------------------------------------------------
+ */
 
 /* k = rope(k_norm(k_proj(x))), v = v_proj(x), for rows whose rotary tables start at table row `table_row`. */
-static df_status project_keys(const pass *p, int layer, const float *x, int rows, int table_row, float *raw, float *normed,
-                              float *k, float *v) {
+static df_status project_keys(const pass *p, int layer, const float *x, int rows, int table_row, float *raw,
+                              float *normed, float *k, float *v) {
     const df_config *c = p->c;
     const df_layer_weights *w = &p->draft->weights.layer[layer];
     const size_t table = (size_t)table_row * (size_t)(c->rope.rotary_dim / 2);
@@ -125,7 +129,8 @@ static df_status project_keys(const pass *p, int layer, const float *x, int rows
 
 /* dflash2: *rows, the input of a sublayer, becomes its convolution; the kernels stay in b->dyn for convolve_output. The
  * other families have no convolution and leave *rows as it is. Context rows are never convolved. */
-static df_status convolve_input(const pass *p, int layer, df_sublayer sublayer, const block_rows *b, const float **rows) {
+static df_status convolve_input(const pass *p, int layer, df_sublayer sublayer, const block_rows *b,
+                                const float **rows) {
     const df_config *c = p->c;
     const bool attention = sublayer == DF_SUBLAYER_ATTENTION;
     if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
@@ -141,7 +146,8 @@ static df_status convolve_input(const pass *p, int layer, df_sublayer sublayer, 
 }
 
 /* dflash2: *rows, the output of the sublayer, becomes its convolution with the same kernels' other half. */
-static df_status convolve_output(const pass *p, int layer, df_sublayer sublayer, const block_rows *b, const float **rows) {
+static df_status convolve_output(const pass *p, int layer, df_sublayer sublayer, const block_rows *b,
+                                 const float **rows) {
     const df_config *c = p->c;
     const bool attention = sublayer == DF_SUBLAYER_ATTENTION;
     if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
@@ -152,13 +158,15 @@ static df_status convolve_output(const pass *p, int layer, df_sublayer sublayer,
 }
 
 /* Layer `i` on the block's rows x[B, H], in place. `pos` counts the context's rows first, the block's after them. */
-static df_status run_layer(const pass *p, int i, const block_rows *b, const layer_keys *keys, const int32_t *pos, float *x) {
+static df_status run_layer(const pass *p, int i, const block_rows *b, const layer_keys *keys, const int32_t *pos,
+                           float *x) {
     const df_config *c = p->c;
     const df_ops *ops = p->ops;
     df_engine *e = p->engine;
     const df_layer_weights *w = &p->draft->weights.layer[i];
     const int rows = c->block, computed = keys->context + rows - keys->first;
-    const int block_at = keys->context - keys->first; /* the block's first row among the rows of raw, normed and tables */
+    const int block_at =
+        keys->context - keys->first; /* the block's first row among the rows of raw, normed and tables */
     const size_t width = (size_t)key_width(c), half = (size_t)c->rope.rotary_dim / 2;
 
     TRY(ops->rmsnorm(e, x, w->input_norm, rows, c->hidden, p->eps, b->n, p->err));
@@ -239,12 +247,14 @@ static df_status check_context(int ctx, df_error *err) {
 
 static df_status check_cache(const df_draft *draft, const df_kv *kv, df_error *err) {
     if (kv->draft == draft) return DF_OK;
-    return df_fail(err, DF_ERR_ARGUMENT, "kv.foreign",
-                   "The cache was made for another draft model: its rows have other sizes or other weights behind them. "
-                   "Use df_kv_create with this draft.");
+    return df_fail(
+        err, DF_ERR_ARGUMENT, "kv.foreign",
+        "The cache was made for another draft model: its rows have other sizes or other weights behind them. "
+        "Use df_kv_create with this draft.");
 }
 
-/* ---- The programs --------------------------------------------------------------------------------------------------- */
+/* ---- The programs ---------------------------------------------------------------------------------------------------
+ */
 
 df_status df_ctx_features(df_draft *draft, const float *taps, int t, float *features, df_error *err) {
     pass p;
@@ -331,10 +341,11 @@ df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
     const int rows = draft->config.block;
     TRY(check_cache(draft, kv, err));
     if (rows > kv->capacity - kv->len)
-        return df_fail(err, DF_ERR_ARGUMENT, "kv.full",
-                       "The cache holds %d of at most %d rows, so a block of %d does not fit. Create it with more capacity "
-                       "or truncate it first.",
-                       kv->len, kv->capacity, rows);
+        return df_fail(
+            err, DF_ERR_ARGUMENT, "kv.full",
+            "The cache holds %d of at most %d rows, so a block of %d does not fit. Create it with more capacity "
+            "or truncate it first.",
+            kv->len, kv->capacity, rows);
     TRY(df_kv_check_next(kv, pos, rows, "the block", err));
     TRY(pass_begin(&p, draft, pos, rows, err));
     observe_rope(&p, rows);

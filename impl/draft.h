@@ -57,9 +57,10 @@ typedef struct df_kv_append_plan {
 /* Plans for `rows` more rows at positions pos, which df_kv_check_next has yet to accept; changes nothing. A cache that
  * never drops reads no position. */
 df_status df_kv_plan(const df_kv *kv, const int32_t *pos, int rows, df_kv_append_plan *plan, df_error *err);
-/* Carries the plan out and commits `rows` rows (those left after the skip). Their keys and values are already at row len
- * of each layer when nothing drops; otherwise they come from k and v, [L, rows, nkv * hd], because their place is still
- * taken: a call that fails before this point leaves the cache as it was. Cannot fail. */
-void df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k, const float *v);
+/* Carries the plan out and commits `rows` rows (those left after the skip). Their keys and values are already at row
+ * len of each layer when nothing drops; otherwise they come from k and v, [L, rows, nkv * hd], because their place is
+ * still taken: a call that fails before this point leaves the cache as it was. Cannot fail. */
+void df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k,
+                  const float *v);
 
 #endif

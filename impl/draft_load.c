@@ -12,8 +12,8 @@ enum { PATH_SIZE = 4096, SMALLEST_HEAD = 8 /* the attention kernels work on eigh
 static df_status join(const char *dir, const char *name, char path[PATH_SIZE], df_error *err) {
     const int length = snprintf(path, PATH_SIZE, "%s/%s", dir, name);
     if (length > 0 && length < PATH_SIZE) return DF_OK;
-    return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path %.200s... is longer than %d characters.", dir,
-                   PATH_SIZE - 1);
+    return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path %.200s... is longer than %d characters.",
+                   dir, PATH_SIZE - 1);
 }
 
 static df_status check_supported(const df_config *config, df_error *err) {

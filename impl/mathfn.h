@@ -49,7 +49,7 @@ DF_FN float df_exp(float x) {
     const int32_t half = e >> 1;
     const float scaled = y * df_int_as_float((int32_t)((uint32_t)(half + 127) << 23)) *
                          df_int_as_float((int32_t)((uint32_t)(e - half + 127) << 23));
-    const float low = x < -104.0f ? 0.0f : scaled;         /* e^-104 is below half the least subnormal */
+    const float low = x < -104.0f ? 0.0f : scaled;          /* e^-104 is below half the least subnormal */
     const float high = x > 0x1.62e430p+6f ? INFINITY : low; /* past ln(FLT_MAX) */
     return x != x ? x : high;
 }
@@ -63,9 +63,9 @@ DF_FN float df_silu(float x) { return x / (1.0f + df_exp(-x)); }
 /*
  * tanh x, error below 1 ulp (measured by the tests over every magnitude).
  *
- * a = |x| < 0.5625: a + a z q(z), z = a^2, q the degree-5 polynomial fitted to the relative error (2.1e-10 at most). Above:
- * 1 - 2 / (e^2a + 1), where what the sum and the division round off is worked out and taken away again, so that df_exp's
- * error and one last rounding are all that is left. From a = 10 on the result is 1, and e^2a is not asked for.
+ * a = |x| < 0.5625: a + a z q(z), z = a^2, q the degree-5 polynomial fitted to the relative error (2.1e-10 at most).
+ * Above: 1 - 2 / (e^2a + 1), where what the sum and the division round off is worked out and taken away again, so that
+ * df_exp's error and one last rounding are all that is left. From a = 10 on the result is 1, and e^2a is not asked for.
  */
 DF_FN float df_tanh(float x) {
     const float a = fabsf(x), z = a * a;

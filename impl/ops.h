@@ -1,9 +1,9 @@
 /*
  * ops.h - the table of operations that a backend fills.
  *
- * The forward programs (draft.c) are written against this table alone. An operation's arithmetic for a row never depends
- * on how many rows share the call. Buffers are in the engine's memory; outputs never alias inputs unless said so. An
- * operation may use the engine's arena; the caller resets it once per forward.
+ * The forward programs (draft.c) are written against this table alone. An operation's arithmetic for a row never
+ * depends on how many rows share the call. Buffers are in the engine's memory; outputs never alias inputs unless said
+ * so. An operation may use the engine's arena; the caller resets it once per forward.
  */
 #ifndef DF_OPS_H
 #define DF_OPS_H
@@ -12,24 +12,24 @@
 
 /* Which keys each query may see and where sums over keys are cut: absolute positions decide both. */
 typedef struct df_attention_args {
-    const float *q;                    /* [rows, nh, hd], rotated */
-    const float *k, *v;                /* [keys, nkv, hd], k rotated */
-    const int32_t *q_pos, *k_pos;      /* host memory; k_pos strictly increasing; every query sees at least one key */
+    const float *q;               /* [rows, nh, hd], rotated */
+    const float *k, *v;           /* [keys, nkv, hd], k rotated */
+    const int32_t *q_pos, *k_pos; /* host memory; k_pos strictly increasing; every query sees at least one key */
     int rows, keys;
     int n_heads, n_kv_heads, head_dim;
-    int window;                        /* 0 = none */
+    int window; /* 0 = none */
     bool causal;
-    float *out;                        /* [rows, nh * hd] */
+    float *out; /* [rows, nh * hd] */
 } df_attention_args;
 
 /* One half of a grouped dynamic causal convolution over the rows of one block. */
 typedef struct df_conv_args {
-    const float *x;                    /* [rows, hidden] */
-    const float *base;                 /* [kernel, hidden] */
-    const float *dyn;                  /* row p's kernels, [kernel, hidden / group], start at dyn + p * dyn_stride */
+    const float *x;    /* [rows, hidden] */
+    const float *base; /* [kernel, hidden] */
+    const float *dyn;  /* row p's kernels, [kernel, hidden / group], start at dyn + p * dyn_stride */
     size_t dyn_stride;
-    int rows, hidden, kernel, group;   /* group divides hidden */
-    float *y;                          /* [rows, hidden] */
+    int rows, hidden, kernel, group; /* group divides hidden */
+    float *y;                        /* [rows, hidden] */
 } df_conv_args;
 
 typedef struct df_ops {
@@ -65,7 +65,8 @@ typedef struct df_ops {
     df_status (*conv)(df_engine *engine, const df_conv_args *args, df_error *err);
 
     /* y = x * scale, then, when cap > 0, y = cap tanh(y / cap), every step rounded; y may be x. */
-    df_status (*scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y, df_error *err);
+    df_status (*scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                           df_error *err);
 
     /* For df_engine_probe: multiply-adds done by `tasks` tasks with operands in registers, and bytes read once from
      * memory[n]. Both return how many, and leave something in sink[max(tasks, 64)]. */

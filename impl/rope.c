@@ -63,7 +63,8 @@ static float llama3_frequency(const df_rope_config *rope, float inv) {
     if (wavelength > low_wavelength) return inv / factor;
     if (wavelength < high_wavelength) return inv;
     const float turns = (1.0f / wavelength) * (float)rope->original_max_position;
-    const float smooth = (turns - (float)rope->low_freq_factor) / (float)(rope->high_freq_factor - rope->low_freq_factor);
+    const float smooth =
+        (turns - (float)rope->low_freq_factor) / (float)(rope->high_freq_factor - rope->low_freq_factor);
     const float scaled_part = ((1.0f - smooth) * inv) / factor;
     const float kept_part = smooth * inv;
     return scaled_part + kept_part;
@@ -85,8 +86,8 @@ void df_rope_inv_freq(const df_rope_config *rope, float *inv_freq) {
     }
 }
 
-void df_rope_tables(const float *inv_freq, int half, float attention_scaling, const int32_t *pos, int rows, float *cos_out,
-                    float *sin_out) {
+void df_rope_tables(const float *inv_freq, int half, float attention_scaling, const int32_t *pos, int rows,
+                    float *cos_out, float *sin_out) {
     for (int row = 0; row < rows; row++)
         for (int i = 0; i < half; i++) {
             const float angle = (float)pos[row] * inv_freq[i];

@@ -19,7 +19,7 @@ double df_rope_attention_scaling(const df_rope_config *rope);
 void df_rope_inv_freq(const df_rope_config *rope, float *inv_freq);
 
 /* cos and sin, each [rows, half], of fl32(pos * inv_freq), times the attention factor in float32. */
-void df_rope_tables(const float *inv_freq, int half, float attention_scaling, const int32_t *pos, int rows, float *cos_out,
-                    float *sin_out);
+void df_rope_tables(const float *inv_freq, int half, float attention_scaling, const int32_t *pos, int rows,
+                    float *cos_out, float *sin_out);
 
 #endif

@@ -25,9 +25,8 @@ static df_status choose_greedy(const float *row, int n, const char *what, int sl
     return status;
 }
 
-static df_status choose_sampled(const float *row, int n, const char *what, int slot,
-                                const df_proposal_options *options, float *scratch, const df_proposal *out,
-                                int32_t *index, df_error *err) {
+static df_status choose_sampled(const float *row, int n, const char *what, int slot, const df_proposal_options *options,
+                                float *scratch, const df_proposal *out, int32_t *index, df_error *err) {
     const float u = options->uniform[slot];
     const df_status status = df_pick_softmax(row, n, options->temperature, scratch, what, slot, err);
     if (status != DF_OK) return status;

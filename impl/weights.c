@@ -20,8 +20,8 @@
 
 enum {
     NAMES_SHOWN = 8,
-    ALIGNMENT = 64,        /* bytes: a cache line, and every vector register in use */
-    SCAN_WORDS = 1024      /* 64-bit words tested together */
+    ALIGNMENT = 64,   /* bytes: a cache line, and every vector register in use */
+    SCAN_WORDS = 1024 /* 64-bit words tested together */
 };
 
 typedef struct name_list {
@@ -258,8 +258,8 @@ static df_status make_room(df_weights *weights, df_precision precision, const df
     for (int i = 0; i < count; i++) {
         df_dtype to;
         if (!converts(precision, &slots[i], found[i], &to)) continue;
-        const df_status status = df_precision_check_rows(precision, df_safetensors_path(weights->file), found[i]->name, to,
-                                                         found[i]->dim[1], err);
+        const df_status status = df_precision_check_rows(precision, df_safetensors_path(weights->file), found[i]->name,
+                                                         to, found[i]->dim[1], err);
         if (status != DF_OK) return status;
         bytes += padded(matrix_bytes(to, found[i]));
     }
@@ -269,8 +269,8 @@ static df_status make_room(df_weights *weights, df_precision precision, const df
 }
 
 /*
- * Scans every consumed value, and converts the matrices that the mode holds in another width. One tensor at a time, whose
- * pages are given back at once, so that a converted model and its file are never in memory together.
+ * Scans every consumed value, and converts the matrices that the mode holds in another width. One tensor at a time,
+ * whose pages are given back at once, so that a converted model and its file are never in memory together.
  */
 static df_status scan_and_convert(df_weights *weights, df_precision precision, df_pool *pool, const df_slot *slots,
                                   int count, const df_tensor *const *found, df_error *err) {

@@ -28,32 +28,32 @@ typedef struct df_conv_weights {
 } df_conv_weights;
 
 typedef struct df_layer_weights {
-    const float *input_norm, *post_norm;             /* [H] */
-    df_matrix q, k, v, o;                            /* [nh hd, H], [nkv hd, H] twice, [H, nh hd] */
-    const float *q_bias, *k_bias, *v_bias, *o_bias;  /* NULL unless attention_bias */
-    const float *q_norm, *k_norm;                    /* [hd] */
-    df_matrix gate, up, down;                        /* [F, H] twice, [H, F] */
-    df_conv_weights attn_conv, mlp_conv;             /* dflash2 only */
+    const float *input_norm, *post_norm;            /* [H] */
+    df_matrix q, k, v, o;                           /* [nh hd, H], [nkv hd, H] twice, [H, nh hd] */
+    const float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL unless attention_bias */
+    const float *q_norm, *k_norm;                   /* [hd] */
+    df_matrix gate, up, down;                       /* [F, H] twice, [H, F] */
+    df_conv_weights attn_conv, mlp_conv;            /* dflash2 only */
 } df_layer_weights;
 
 typedef struct df_weights {
-    df_safetensors *file; /* owned; matrices in the file's width point into it */
-    void *converted;      /* owned; matrices in another width point into it */
-    size_t bytes;         /* of all matrices and vectors as they are held */
-    float *vectors;       /* owned; every const float * points into it */
-    bool *used;           /* owned; by tensor index of file */
-    df_matrix fc;         /* [H, T H] */
+    df_safetensors *file;            /* owned; matrices in the file's width point into it */
+    void *converted;                 /* owned; matrices in another width point into it */
+    size_t bytes;                    /* of all matrices and vectors as they are held */
+    float *vectors;                  /* owned; every const float * points into it */
+    bool *used;                      /* owned; by tensor index of file */
+    df_matrix fc;                    /* [H, T H] */
     const float *hidden_norm, *norm; /* [H] */
     df_layer_weights *layer;         /* owned, [L] */
     /* dflash2 selector */
-    df_matrix selector_projection;                         /* [r, H] */
-    df_matrix predecessor, successor;                      /* [V, r] */
+    df_matrix selector_projection;    /* [r, H] */
+    df_matrix predecessor, successor; /* [V, r] */
     /* dspark heads */
-    df_matrix markov_w1, markov_w2;                        /* [V, r] */
-    df_matrix markov_gate, markov_joint;                   /* [r, H + r], [3r, 2r + H] */
-    const float *markov_gate_bias, *markov_joint_bias;     /* [r], [3r] */
-    df_matrix confidence;                                  /* [1, H] or [1, H + r] */
-    const float *confidence_bias;                          /* [1] or NULL */
+    df_matrix markov_w1, markov_w2;                    /* [V, r] */
+    df_matrix markov_gate, markov_joint;               /* [r, H + r], [3r, 2r + H] */
+    const float *markov_gate_bias, *markov_joint_bias; /* [r], [3r] */
+    df_matrix confidence;                              /* [1, H] or [1, H + r] */
+    const float *confidence_bias;                      /* [1] or NULL */
 } df_weights;
 
 /* Opens and binds DIR/model.safetensors for `config`. On failure *out is empty. */

@@ -138,8 +138,8 @@ static void add_to_stream(reference *r, double *y) {
     free(y);
 }
 
-/* Half 0 (the sublayer's input) or half 1 (its output) of a convolution over the block's rows, in place; nothing when the
- * family has none. `dyn` is kernel_projection of the rows before the first half. */
+/* Half 0 (the sublayer's input) or half 1 (its output) of a convolution over the block's rows, in place; nothing when
+ * the family has none. `dyn` is kernel_projection of the rows before the first half. */
 static void convolve(const reference *r, int i, const char *name, int half, const double *dyn, double *x) {
     const df_config *g = r->g;
     const int hidden = g->hidden, taps = g->conv_kernel;
@@ -148,7 +148,8 @@ static void convolve(const reference *r, int i, const char *name, int half, cons
     snprintf(full, sizeof full, "%s.base_kernel", name);
     const df_tensor_view base = tensor(r, i, full, false);
     const int groups = hidden / g->conv_group;
-    for (int row = g->block - 1; row >= 0; row--) /* from the last row up, so that the rows before are still unconvolved */
+    for (int row = g->block - 1; row >= 0;
+         row--) /* from the last row up, so that the rows before are still unconvolved */
         for (int ch = 0; ch < hidden; ch++) {
             double sum = 0;
             for (int o = 0; o < taps && o <= row; o++) {

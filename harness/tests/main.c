@@ -1,6 +1,6 @@
 /*
- * main.c - runs the Check suites. `tests [SUITE...]` runs those named; a name that matches nothing is an error, and so is
- * a run in which no check ran.
+ * main.c - runs the Check suites. `tests [SUITE...]` runs those named; a name that matches nothing is an error, and so
+ * is a run in which no check ran.
  */
 #include "suites.h"
 

@@ -178,8 +178,7 @@ END_TEST
 
 START_TEST(a_stage_that_the_round_does_not_show_is_a_difference) {
     const float values[2 * 16] = {0};
-    const df_stage_view view = {
-        .stage = DF_STAGE_ATTN_CONV_IN, .layer = 0, .rank = 2, .dim = {2, 16}, .f32 = values};
+    const df_stage_view view = {.stage = DF_STAGE_ATTN_CONV_IN, .layer = 0, .rank = 2, .dim = {2, 16}, .f32 = values};
     dp_recording_add(&block, &view);
     const dp_arm_result arm = run(7);
     ck_assert(!arm.identical);

@@ -115,8 +115,8 @@ static void draft_garbage(const draft_case *c, df_kv *kv) {
     free(pos);
 }
 
-/* A cache in which context + block + `spare` rows may be committed for a while without any being dropped: one whose layers
- * all slide keeps the room of a block free, and would rather drop rows than fill it (test_kv.c). */
+/* A cache in which context + block + `spare` rows may be committed for a while without any being dropped: one whose
+ * layers all slide keeps the room of a block free, and would rather drop rows than fill it (test_kv.c). */
 static df_kv *cache_that_drops_nothing(const draft_case *c, int spare) {
     bool slides = true;
     for (int i = 0; i < c->config->n_layers; i++) slides = slides && c->config->layer[i].window > 0;

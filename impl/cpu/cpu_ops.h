@@ -1,9 +1,10 @@
 /*
  * cpu_ops.h - the CPU's operations, compiled once per instruction set from the same text.
  *
- * The Makefile builds matmul.c, rmsnorm.c, rope_apply.c, attention.c, conv.c, elementwise.c, probe.c and table.c three times, with
- * DF_ISA set to generic, avx2 or avx512 and the matching compiler flags. DF_CPU(name) is the name of a function in the set being
- * built. One text, IEEE operations and no contraction: the three sets agree bit for bit (tested).
+ * The Makefile builds matmul.c, rmsnorm.c, rope_apply.c, attention.c, conv.c, elementwise.c, probe.c and table.c three
+ * times, with DF_ISA set to generic, avx2 or avx512 and the matching compiler flags. DF_CPU(name) is the name of a
+ * function in the set being built. One text, IEEE operations and no contraction: the three sets agree bit for bit
+ * (tested).
  */
 #ifndef DF_CPU_OPS_H
 #define DF_CPU_OPS_H
@@ -33,7 +34,8 @@ df_status DF_CPU(attention)(df_engine *engine, const df_attention_args *args, df
 df_status DF_CPU(silu_mul)(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err);
 df_status DF_CPU(add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err);
 df_status DF_CPU(conv)(df_engine *engine, const df_conv_args *args, df_error *err);
-df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y, df_error *err);
+df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                            df_error *err);
 double DF_CPU(probe_fma)(df_engine *engine, int tasks, float *sink);
 double DF_CPU(probe_read)(df_engine *engine, const float *memory, size_t n, float *sink);
 

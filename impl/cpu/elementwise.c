@@ -61,7 +61,8 @@ static void scale_cap_task(void *context, int task, int worker) {
         for (size_t i = first; i < end; i++) job->y[i] = job->x[i] * job->scale;
 }
 
-df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y, df_error *err) {
+df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                            df_error *err) {
     (void)err;
     scale_job job = {.x = x, .n = n, .scale = scale, .cap = cap, .y = y};
     df_pool_run(engine->pool, scale_cap_task, &job, (int)((n + ELEMENTS_PER_TASK - 1) / ELEMENTS_PER_TASK));

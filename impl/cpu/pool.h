@@ -1,8 +1,8 @@
 /*
  * pool.h - a fixed set of threads that share numbered tasks.
  *
- * Tasks are handed out by a counter, so which thread runs which task varies; tasks must therefore write disjoint outputs
- * and read nothing that another writes.
+ * Tasks are handed out by a counter, so which thread runs which task varies; tasks must therefore write disjoint
+ * outputs and read nothing that another writes.
  */
 #ifndef DF_CPU_POOL_H
 #define DF_CPU_POOL_H

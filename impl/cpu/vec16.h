@@ -1,8 +1,8 @@
 /*
  * vec16.h - sixteen float32 lanes, with the operations the CPU kernels need, for each instruction set.
  *
- * A lane is one row (matmul) or one query (attention), so lanes never meet and every instruction set gives the same bits:
- * each operation is the IEEE one, and fma rounds once.
+ * A lane is one row (matmul) or one query (attention), so lanes never meet and every instruction set gives the same
+ * bits: each operation is the IEEE one, and fma rounds once.
  */
 #ifndef DF_CPU_VEC16_H
 #define DF_CPU_VEC16_H
