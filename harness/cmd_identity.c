@@ -52,7 +52,7 @@ typedef struct identity {
     cJSON *json; /* array of case results; NULL when nobody asked */
     dp_digest_list list;
     bool many; /* more than one case: identical arms have no line of their own */
-    int run_cases, passed, arms, histories;
+    int run_cases, passed, arms, not_run, histories;
     dp_verdict worst;
     double seconds;
 } identity;
@@ -76,6 +76,7 @@ static void account(identity *d, dp_identity_result *result, const char *origin)
     d->run_cases++;
     d->passed += result->verdict == DP_PASS;
     d->arms += result->compared;
+    d->not_run += result->not_run;
     for (int i = 0; i < result->arm_count; i++) d->histories += result->arm[i].histories;
     d->seconds += result->seconds;
     worsen(d, result->verdict);
@@ -178,6 +179,7 @@ static int print_json(const identity *d, int code) {
     cJSON_AddNumberToObject(document, "cases_run", d->run_cases);
     cJSON_AddNumberToObject(document, "cases_passed", d->passed);
     cJSON_AddNumberToObject(document, "arms_compared", d->arms);
+    cJSON_AddNumberToObject(document, "arms_not_run", d->not_run);
     cJSON_AddNumberToObject(document, "histories", d->histories);
     cJSON_AddItemToObject(document, "environment", dp_environment());
     cJSON_AddItemToObject(document, "cases", d->json);
@@ -192,14 +194,20 @@ static int finish(identity *d) {
     df_error err;
     df_status status = DF_OK;
     if (d->run_cases == 0) worsen(d, DP_NOTHING);
-    if (d->run_cases > 0 && d->digests != NULL) status = dp_digests_write(d->digests, &d->list, &err);
-    if (status == DF_OK && d->run_cases > 0 && d->against != NULL) status = compare_digests(d, &err);
+    /* Only a run that passed, and agreed with what it was held against, leaves digests for others to agree with. */
+    if (d->run_cases > 0 && d->against != NULL) status = compare_digests(d, &err);
+    if (status == DF_OK && d->run_cases > 0 && d->digests != NULL && d->worst == DP_PASS)
+        status = dp_digests_write(d->digests, &d->list, &err);
+    else if (status == DF_OK && d->digests != NULL)
+        fprintf(stderr, "dflash-parity identity: %s was not written, since the verdict is no pass\n", d->digests);
     if (status != DF_OK) {
         cJSON_Delete(d->json);
         return dp_report_error("identity", &err);
     }
-    fprintf(d->to, "%s: %d of %d cases passed, %d arms and %d histories compared, %.1f s\n", dp_verdict_name(d->worst),
+    fprintf(d->to, "%s: %d of %d cases passed, %d arms and %d histories compared, %.1f s", dp_verdict_name(d->worst),
             d->passed, d->run_cases, d->arms, d->histories, d->seconds);
+    if (d->not_run > 0) fprintf(d->to, "; %d arms could not run on this machine", d->not_run);
+    fprintf(d->to, "\n");
     if (d->run_cases == 0) fprintf(d->to, "No case was chosen: see --list for their names.\n");
     const int code = dp_verdict_exit_code(d->worst);
     return d->json != NULL ? print_json(d, code) : dp_finish_output("identity", code);

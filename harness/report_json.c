@@ -54,6 +54,7 @@ static cJSON *arm_json(const dp_arm_result *arm) {
     cJSON_AddNumberToObject(object, "rows_per_ingest", arm->chunk);
     cJSON_AddBoolToObject(object, "identical", arm->identical);
     cJSON_AddNumberToObject(object, "compared", (double)arm->compared);
+    if (arm->nonfinite) cJSON_AddBoolToObject(object, "nonfinite", true);
     if (!arm->identical) {
         cJSON *first = cJSON_AddObjectToObject(object, "first_difference");
         char bits[16];

@@ -43,6 +43,10 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
             "p99 %.3g max %.3g\n",
             where, d->worst_got, bits_of(d->worst_got), d->worst_want, (long long)d->nonfinite,
             (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
+    if (d->nonfinite > 0) {
+        fprintf(to, "      bar: %s; values that are not finite cannot be held against it\n", stage->bar.origin);
+        return;
+    }
     fprintf(to, "      bar: %s = L2 %.2e, max %.2e; the error is %.3g and %.3g times that\n", stage->bar.origin,
             stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
 }
@@ -68,6 +72,11 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
 static void print_arm(FILE *to, const dp_arm_result *arm) {
     if (arm->identical) {
         fprintf(to, "ok    %-26s identical: %lld values, every bit\n", arm->name, (long long)arm->compared);
+        return;
+    }
+    if (arm->nonfinite) {
+        fprintf(to, "FAIL  %-26s not finite, in the same bits as forward_block: first at %s value %lld: 0x%08x\n",
+                arm->name, arm->stage, (long long)arm->index, arm->round_bits);
         return;
     }
     fprintf(to, "FAIL  %-26s not identical to forward_block: first at %s", arm->name,

@@ -15,11 +15,25 @@ int64_t dp_first_bit_difference(const float *a, const float *b, int64_t count) {
     return i;
 }
 
+/* Where a NaN or an infinity stands; -1 when every value is finite. */
+static int64_t first_nonfinite(const float *value, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &value[i], sizeof bits);
+        if ((bits & 0x7f800000u) == 0x7f800000u) return i;
+    }
+    return -1;
+}
+
 /* Compares `count` values and remembers the first difference of the whole arm. */
 static void compare_bits(dp_arm_result *arm, const char *stage, const float *block, const float *round, int64_t count) {
     arm->compared += count;
     if (!arm->identical) return;
-    const int64_t at = dp_first_bit_difference(block, round, count);
+    int64_t at = dp_first_bit_difference(block, round, count);
+    if (at < 0) {
+        at = first_nonfinite(round, count);
+        arm->nonfinite = at >= 0;
+    }
     if (at < 0) return;
     arm->identical = false;
     snprintf(arm->stage, sizeof arm->stage, "%s", stage);

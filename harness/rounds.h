@@ -16,7 +16,8 @@ typedef struct dp_arm_result {
     char name[DP_ARM_NAME];        /* "round.all", "round.chunk1", "round.chunk7" */
     int chunk;                     /* rows per ingest call */
     int64_t compared;              /* elements */
-    bool identical;                /* every compared bit, and at least one compared */
+    bool identical;                /* every compared bit, all values finite, and at least one compared */
+    bool nonfinite;                /* the first fault is a NaN or an infinity, the same on both sides */
     char stage[DF_STAGE_NAME_MAX]; /* first that differs, "" when identical */
     int64_t index;                 /* flat index within the compared rows of that stage */
     uint32_t block_bits, round_bits;

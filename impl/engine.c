@@ -9,7 +9,9 @@
 #include <time.h>
 
 #if defined(__x86_64__)
-static bool cpu_has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool cpu_has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
 static bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f") && cpu_has_avx2(); }
 #endif
 

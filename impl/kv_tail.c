@@ -320,6 +320,11 @@ static df_status read_rows(const df_kv *kv, const df_kv_blob *blob, reader *from
     }
     /* What queries at the end can see must be there, as it is in every cache. */
     const int64_t first = tail->rows > 0 ? tail->pos[0] : INT32_MAX;
+    if (dropped >= INT32_MAX || floor > INT32_MAX)
+        return df_fail(err, DF_ERR_REFUSED, "kv.import.floor",
+                       "The tail of the cache names positions that do not exist: context from %lld, rows dropped up to "
+                       "%lld (-1: none). Export it again.",
+                       (long long)floor, (long long)dropped);
     const int64_t next = (tail->rows > 0 ? tail->pos[tail->rows - 1] : dropped) + 1, window = df_kv_window(kv);
     const bool whole =
         dropped == -1 || (dropped >= 0 && floor == dropped + 1 && window > 0 && next - dropped >= window);

@@ -20,6 +20,18 @@ static int32_t pos[64];
 
 enum { CONTEXT = 24, ROW_KV = 32 };
 
+static void record_block(void) {
+    const df_config *c = df_draft_config(draft);
+    df_error err;
+    float *out = malloc((size_t)c->block * (size_t)c->hidden * sizeof *out);
+    ck_assert_ptr_nonnull(out);
+    df_draft_observe(draft, dp_recording_observe, &block);
+    ck_assert_int_eq(df_forward_block(draft, features, noise, pos, CONTEXT, out, &err), DF_OK);
+    df_draft_observe(draft, NULL, NULL);
+    ck_assert_int_eq(dp_recording_status(&block, &err), DF_OK);
+    free(out);
+}
+
 /* tiny-plain over inputs that are nothing special, and its block run on record. */
 static void record(void) {
     const df_engine_options options = {.threads = 1, .poison_scratch = true};
@@ -34,13 +46,7 @@ static void record(void) {
     noise = features + (size_t)CONTEXT * (size_t)c->hidden;
     for (int i = 0; i < CONTEXT + c->block; i++) pos[i] = 100 + i;
     input = (dp_round_input){.features = features, .noise = noise, .pos = pos, .context = CONTEXT};
-    float *out = malloc((size_t)c->block * (size_t)c->hidden * sizeof *out);
-    ck_assert_ptr_nonnull(out);
-    df_draft_observe(draft, dp_recording_observe, &block);
-    ck_assert_int_eq(df_forward_block(draft, features, noise, pos, CONTEXT, out, &err), DF_OK);
-    df_draft_observe(draft, NULL, NULL);
-    ck_assert_int_eq(dp_recording_status(&block, &err), DF_OK);
-    free(out);
+    record_block();
 }
 
 static void forget(void) {
@@ -78,6 +84,18 @@ START_TEST(an_untouched_recording_is_identical_under_every_schedule) {
         ck_assert_int_eq(arm.chunk, chunks[i]);
         ck_assert_int_eq(arm.compared, compared);
     }
+}
+END_TEST
+
+START_TEST(an_arm_in_which_both_sides_are_nan_does_not_pass) {
+    dp_recording_release(&block);
+    noise[3] = df_bits_to_f32(0x7fc00000u);
+    record_block();
+    const dp_arm_result arm = run(7);
+    ck_assert(!arm.identical && arm.nonfinite);
+    ck_assert_str_eq(arm.stage, "layers.0.attn.norm");
+    ck_assert_uint_eq(arm.round_bits & 0x7f800000u, 0x7f800000u);
+    ck_assert_uint_eq(arm.block_bits, arm.round_bits);
 }
 END_TEST
 
@@ -246,6 +264,7 @@ void check_add_rounds(Suite *suite) {
     tcase_add_checked_fixture(tests, record, forget);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, an_untouched_recording_is_identical_under_every_schedule);
+    tcase_add_test(tests, an_arm_in_which_both_sides_are_nan_does_not_pass);
     tcase_add_test(tests, an_arm_compares_every_value_of_the_block_and_of_the_cache);
     tcase_add_loop_test(tests, one_bit_of_one_value_is_found_where_it_is, 0, SPOILT);
     tcase_add_test(tests, the_first_of_several_differences_is_the_one_reported);

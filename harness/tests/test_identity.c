@@ -193,6 +193,16 @@ START_TEST(a_digest_sees_every_bit_the_shape_and_the_kind) {
 }
 END_TEST
 
+START_TEST(a_run_that_holds_a_nan_leaves_no_digests) {
+    dp_digest_list list = {.item = NULL};
+    df_error err;
+    left.stage[0].value[0] = NAN;
+    ck_assert_int_eq(dp_digests_add(&list, "case", &left, &err), DF_ERR_REFUSED);
+    ck_assert_str_eq(err.code, "digests.nonfinite");
+    dp_digest_list_release(&list);
+}
+END_TEST
+
 START_TEST(digests_written_and_read_again_agree_and_a_missing_or_extra_stage_does_not) {
     char path[SCRATCH_PATH];
     df_error err;
@@ -265,6 +275,7 @@ Suite *suite_identity(void) {
     tcase_add_test(tests, other_rows_are_lacking_unless_a_round_shows_the_last_ones);
     tcase_add_test(tests, of_several_comparisons_the_worst_class_and_the_first_difference_stay);
     tcase_add_test(tests, a_digest_sees_every_bit_the_shape_and_the_kind);
+    tcase_add_test(tests, a_run_that_holds_a_nan_leaves_no_digests);
     tcase_add_test(tests, digests_written_and_read_again_agree_and_a_missing_or_extra_stage_does_not);
     tcase_add_loop_test(tests, a_file_of_digests_that_is_none_is_refused, 0, MALFORMED);
     suite_add_tcase(suite, tests);
