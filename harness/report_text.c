@@ -88,6 +88,13 @@ static void print_arm(FILE *to, const dp_arm_result *arm) {
     fprintf(to, "\n");
 }
 
+/* The first stage outside its bar; NULL when there is none. */
+static const char *first_failure(const dp_result *result) {
+    for (int i = 0; i < result->stage_count; i++)
+        if (!result->stage[i].pass) return result->stage[i].name;
+    return NULL;
+}
+
 void dp_report_verdict(FILE *to, const dp_result *result) {
     const dp_stage_result *worst = dp_worst_stage(result);
     if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR) {
@@ -102,7 +109,10 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
     fprintf(to, "%s: %d of %d stages compared, %d outside their bars; %d rounds, %d not identical",
             dp_verdict_name(result->verdict), result->stage_count, result->stages_known, result->failed_stages,
             result->arm_count, result->failed_arms);
-    if (worst != NULL && isfinite(worst->headroom))
+    const char *first = first_failure(result);
+    if (first != NULL)
+        fprintf(to, "; first off at %s", first);
+    else if (worst != NULL)
         fprintf(to, "; least headroom %.0f %% at %s", 100.0 * worst->headroom, worst->name);
     if (result->warnings > 0) fprintf(to, "; %d under %.0f %%", result->warnings, 100.0 * DP_WARN_HEADROOM);
     if (result->options->filter != NULL) fprintf(to, "; filtered by '%s'", result->options->filter);

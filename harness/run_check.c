@@ -77,6 +77,12 @@ static df_status load(check *c, dp_result *out) {
     status =
         dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c);
+    if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
+        status =
+            df_fail(c->err, DF_ERR_REFUSED, "oracle.head.unused",
+                    "An output head was given (%s), but the reference of %s ran none, so nothing would be compared "
+                    "with it. Leave --lm-head out, or give the oracle of a run with a head.",
+                    c->options->head, c->options->oracle);
     out->provenance_seconds = dp_seconds() - start;
     return status;
 }

@@ -155,6 +155,13 @@ START_TEST(another_head_is_refused) {
 }
 END_TEST
 
+START_TEST(a_head_for_an_oracle_that_ran_none_is_refused) {
+    scratch_copy_case("tiny-plain");
+    scratch_options.head = "fixtures/small/tiny-dflash2/model.safetensors";
+    scratch_expect_stop(DP_REFUSED, "oracle.head.unused", "tiny-dflash2", NULL, NULL);
+}
+END_TEST
+
 START_TEST(a_head_in_a_file_of_its_own_does_as_well) {
     char path[SCRATCH_PATH], stored[SCRATCH_PATH];
     scratch_copy_case(headed[_i]);
@@ -418,6 +425,7 @@ void check_add_heads(Suite *suite) {
     tcase_add_loop_test(tests, an_oracle_without_a_head_cannot_judge_the_families_that_need_one, 0, HEADED);
     tcase_add_loop_test(tests, another_head_is_refused, 0, HEADED);
     tcase_add_loop_test(tests, a_head_in_a_file_of_its_own_does_as_well, 0, HEADED);
+    tcase_add_test(tests, a_head_for_an_oracle_that_ran_none_is_refused);
     tcase_add_loop_test(tests, an_anchor_outside_the_vocabulary_is_refused_by_name, 0, HEADED);
     tcase_add_test(tests, a_candidate_outside_the_selectors_vocabulary_is_refused_by_name);
     tcase_add_loop_test(tests, another_anchor_fails_where_the_predecessor_enters, 0, HEADED);

@@ -15,25 +15,31 @@ typedef struct worker {
     int index;
 } worker;
 
+/*
+ * A batch is announced by its ticket: the batch's number in the high half, tasks not yet claimed in the low half. A
+ * task is claimed by taking one from a ticket that still has some, so a claim is always of the batch that the fields
+ * describe, and the batch cannot end before the claimed task has. A worker that is not scheduled in time claims nothing
+ * and holds nobody up.
+ */
 struct df_pool {
     int threads;
     int started; /* threads beside the caller's */
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
-    atomic_uint generation; /* of the batch; a worker runs each generation once */
-    atomic_int running;     /* workers that have not finished the current generation */
-    atomic_int sleeping;    /* workers that wait on `wake` */
+    atomic_ullong ticket;
+    atomic_int pending;  /* tasks of the batch that have not finished */
+    atomic_int sleeping; /* workers that wait on `wake` */
+    atomic_bool waiting; /* the caller waits on `done` */
     atomic_bool stop;
-    df_task_fn fn; /* the batch; written before its generation is announced */
+    df_task_fn fn; /* the batch; written before its ticket */
     void *context;
     int tasks;
-    atomic_int next;
 };
 
-/* A forward is a hundred short batches, and waking a sleeper takes as long as a small one. So both sides look for a
- * while, some tens of microseconds, before they sleep. */
-enum { LOOKS = 4000 };
+/* A forward is a hundred short batches, and waking a sleeper takes as long as a small one. So both sides look for some
+ * ten microseconds before they sleep. */
+enum { LOOKS = 1000 };
 
 static void breathe(void) {
 #if defined(__x86_64__)
@@ -41,29 +47,39 @@ static void breathe(void) {
 #endif
 }
 
+static unsigned unclaimed(unsigned long long ticket) { return (unsigned)(ticket & 0xffffffffu); }
+
+/* Claims a task of the batch in progress; -1 when there is none to claim. */
+static int claim(df_pool *pool) {
+    unsigned long long ticket = atomic_load(&pool->ticket);
+    while (unclaimed(ticket) > 0)
+        if (atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket - 1))
+            return pool->tasks - (int)unclaimed(ticket);
+    return -1;
+}
+
 static void run_tasks(df_pool *pool, int index) {
-    for (;;) {
-        const int task = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (task >= pool->tasks) return;
+    for (int task = claim(pool); task >= 0; task = claim(pool)) {
         pool->fn(pool->context, task, index);
+        if (atomic_fetch_sub(&pool->pending, 1) > 1 || !atomic_load(&pool->waiting)) continue;
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->lock);
     }
 }
 
-static bool has_news(df_pool *pool, unsigned seen) {
-    return atomic_load(&pool->generation) != seen || atomic_load(&pool->stop);
-}
+static bool has_news(df_pool *pool) { return unclaimed(atomic_load(&pool->ticket)) > 0 || atomic_load(&pool->stop); }
 
-/* Returns when there is a generation after `seen`, or the pool ends. A worker that goes to sleep says so before it
- * looks for the last time, and the caller announces before it looks for sleepers, so one of the two notices the other.
- */
-static void wait_for_news(df_pool *pool, unsigned seen) {
+/* Returns when there is a task to claim, or the pool ends. A worker that goes to sleep says so before it looks for the
+ * last time, and the caller announces before it looks for sleepers, so one of the two notices the other. */
+static void wait_for_news(df_pool *pool) {
     for (int look = 0; look < LOOKS; look++) {
-        if (has_news(pool, seen)) return;
+        if (has_news(pool)) return;
         breathe();
     }
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleeping, 1);
-    while (!has_news(pool, seen)) pthread_cond_wait(&pool->wake, &pool->lock);
+    while (!has_news(pool)) pthread_cond_wait(&pool->wake, &pool->lock);
     atomic_fetch_sub(&pool->sleeping, 1);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -77,27 +93,20 @@ static void wake_sleepers(df_pool *pool) {
 
 static void *worker_main(void *argument) {
     worker *self = argument;
-    df_pool *pool = self->pool;
-    unsigned seen = 0;
-    for (;;) {
-        wait_for_news(pool, seen);
-        if (atomic_load(&pool->stop)) return NULL;
-        seen = atomic_load(&pool->generation);
-        run_tasks(pool, self->index);
-        if (atomic_fetch_sub(&pool->running, 1) > 1) continue;
-        pthread_mutex_lock(&pool->lock);
-        pthread_cond_signal(&pool->done);
-        pthread_mutex_unlock(&pool->lock);
-    }
+    while (wait_for_news(self->pool), !atomic_load(&self->pool->stop)) run_tasks(self->pool, self->index);
+    return NULL;
 }
 
-static void wait_for_workers(df_pool *pool) {
+/* The same handshake the other way: the caller says that it waits before it looks for the last time. */
+static void wait_for_tasks(df_pool *pool) {
     for (int look = 0; look < LOOKS; look++) {
-        if (atomic_load(&pool->running) == 0) return;
+        if (atomic_load(&pool->pending) == 0) return;
         breathe();
     }
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&pool->running) > 0) pthread_cond_wait(&pool->done, &pool->lock);
+    atomic_store(&pool->waiting, true);
+    while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);
+    atomic_store(&pool->waiting, false);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -160,10 +169,10 @@ void df_pool_run(df_pool *pool, df_task_fn fn, void *context, int tasks) {
     pool->fn = fn;
     pool->context = context;
     pool->tasks = tasks;
-    atomic_store(&pool->next, 0);
-    atomic_store(&pool->running, pool->started);
-    atomic_fetch_add(&pool->generation, 1);
+    atomic_store(&pool->pending, tasks);
+    const unsigned long long batch = (atomic_load(&pool->ticket) >> 32) + 1;
+    atomic_store(&pool->ticket, batch << 32 | (unsigned)tasks);
     wake_sleepers(pool);
     run_tasks(pool, 0);
-    wait_for_workers(pool);
+    wait_for_tasks(pool);
 }
