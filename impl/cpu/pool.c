@@ -38,8 +38,8 @@ struct df_pool {
 };
 
 /* A forward is a hundred short batches, and waking a sleeper takes as long as a small one. So both sides look for some
- * ten microseconds before they sleep. */
-enum { LOOKS = 1000 };
+ * tens of microseconds before they sleep. */
+enum { LOOKS = 4000 };
 
 static void breathe(void) {
 #if defined(__x86_64__)
