@@ -37,13 +37,6 @@ typedef struct gate {
     double seconds;
 } gate;
 
-/* Which of two verdicts decides the exit code: a failure to run hides less than a refusal, a refusal less than a
- * numeric failure, and all of them more than a pass. */
-static int severity(dp_verdict verdict) {
-    static const int order[] = {[DP_PASS] = 0, [DP_NOTHING] = 1, [DP_FAIL] = 2, [DP_REFUSED] = 3, [DP_ERROR] = 4};
-    return order[verdict];
-}
-
 static void print_case(const gate *g, const dp_case *item, const dp_result *result) {
     const dp_stage_result *worst = dp_worst_stage(result);
     fprintf(g->to, "%-8s %-22s %3d stages, %d rounds, %6.2f s", dp_verdict_name(result->verdict), item->name,
@@ -76,7 +69,7 @@ static void run_case(gate *g, const dp_case *item) {
     g->stages += result.stage_count;
     g->rounds += result.arm_count;
     g->seconds += result.total_seconds;
-    if (severity(result.verdict) > severity(g->worst)) g->worst = result.verdict;
+    g->worst = dp_worse_verdict(g->worst, result.verdict);
     if (g->json != NULL) {
         cJSON *object = dp_report_json(&result, g->command);
         cJSON_AddStringToObject(object, "case", item->name);

@@ -57,15 +57,7 @@ typedef struct identity {
     double seconds;
 } identity;
 
-/* Which of two verdicts decides the exit code, as in the gate: an error hides less than a refusal, and so on. */
-static int severity(dp_verdict verdict) {
-    static const int order[] = {[DP_PASS] = 0, [DP_NOTHING] = 1, [DP_FAIL] = 2, [DP_REFUSED] = 3, [DP_ERROR] = 4};
-    return order[verdict];
-}
-
-static void worsen(identity *d, dp_verdict verdict) {
-    if (severity(verdict) > severity(d->worst)) d->worst = verdict;
-}
+static void worsen(identity *d, dp_verdict verdict) { d->worst = dp_worse_verdict(d->worst, verdict); }
 
 /* ---- Cases
  * -------------------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include "stage_set.h"
 #include "text_file.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,18 +52,12 @@ static void digest_of(const dp_recorded *entry, char hex[65]) {
     dp_sha256_hex(&hash, hex);
 }
 
-static bool all_finite(const dp_recorded *stage) {
-    const int64_t count = dp_dims_product(stage->rank, stage->dim);
-    for (int64_t i = 0; stage->value != NULL && i < count; i++)
-        if (!isfinite(stage->value[i])) return false;
-    return true;
-}
-
 df_status dp_digests_add(dp_digest_list *list, const char *name, const dp_recording *run, df_error *err) {
     df_status status = DF_OK;
     for (int i = 0; status == DF_OK && i < run->count; i++) {
         char stage[DF_STAGE_NAME_MAX], hex[65];
-        if (!all_finite(&run->stage[i]))
+        const dp_recorded *r = &run->stage[i];
+        if (r->value != NULL && dp_first_nonfinite(r->value, dp_dims_product(r->rank, r->dim)) >= 0)
             return df_fail(err, DF_ERR_REFUSED, "digests.nonfinite",
                            "Stage %s of %s holds a NaN or an infinity: its digest would let a broken run agree with "
                            "another broken run. Run `dflash-parity check` on this case.",

@@ -15,8 +15,7 @@ int64_t dp_first_bit_difference(const float *a, const float *b, int64_t count) {
     return i;
 }
 
-/* Where a NaN or an infinity stands; -1 when every value is finite. */
-static int64_t first_nonfinite(const float *value, int64_t count) {
+int64_t dp_first_nonfinite(const float *value, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &value[i], sizeof bits);
@@ -31,7 +30,7 @@ static void compare_bits(dp_arm_result *arm, const char *stage, const float *blo
     if (!arm->identical) return;
     int64_t at = dp_first_bit_difference(block, round, count);
     if (at < 0) {
-        at = first_nonfinite(round, count);
+        at = dp_first_nonfinite(round, count);
         arm->nonfinite = at >= 0;
     }
     if (at < 0) return;

@@ -41,4 +41,7 @@ bool dp_stage_shows_context(df_stage stage);
 /* Where two float buffers first differ in a bit; -1 when they do not. */
 int64_t dp_first_bit_difference(const float *a, const float *b, int64_t count);
 
+/* Where a NaN or an infinity stands, judged from the bits; -1 when every value is finite. */
+int64_t dp_first_nonfinite(const float *value, int64_t count);
+
 #endif

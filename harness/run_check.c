@@ -39,6 +39,11 @@ int dp_verdict_exit_code(dp_verdict verdict) {
     return codes[verdict];
 }
 
+dp_verdict dp_worse_verdict(dp_verdict a, dp_verdict b) {
+    static const int severity[] = {[DP_PASS] = 0, [DP_NOTHING] = 1, [DP_FAIL] = 2, [DP_REFUSED] = 3, [DP_ERROR] = 4};
+    return severity[b] > severity[a] ? b : a;
+}
+
 static bool selected(const check *c, const char *name) {
     return c->options->filter == NULL || dp_glob(c->options->filter, name);
 }

@@ -22,6 +22,9 @@ typedef enum dp_verdict {
 } dp_verdict;
 const char *dp_verdict_name(dp_verdict verdict); /* "PASS" ... */
 int dp_verdict_exit_code(dp_verdict verdict);
+/* Which of two verdicts decides the exit code of a run over many cases: an error hides less than a refusal, a refusal
+ * less than a numeric failure, and all of them more than a pass. */
+dp_verdict dp_worse_verdict(dp_verdict a, dp_verdict b);
 
 typedef struct dp_check_options {
     const char *checkpoint; /* directory */
