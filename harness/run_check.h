@@ -11,6 +11,8 @@
 
 #include "compare.h"
 #include "envelope.h"
+#include "growth.h"
+#include "isolated.h"
 #include "rounds.h"
 
 typedef enum dp_verdict {
@@ -44,7 +46,9 @@ typedef struct dp_stage_result {
     dp_bar bar;
     double headroom;
     bool exact; /* integers: any difference fails, and there is no bar */
-    bool pass;
+    bool pass;  /* of the chained comparison */
+    dp_isolated isolated;
+    dp_share share;
 } dp_stage_result;
 
 typedef struct dp_result {
@@ -61,6 +65,9 @@ typedef struct dp_result {
     dp_arm_result arm[4];
     int arm_count;
     int failed_stages, failed_arms, warnings;
+    int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
+    dp_layer_growth *layer;              /* owned, [layer_count]; none when no isolated run was made */
+    int layer_count;
     double load_seconds, provenance_seconds, forward_seconds, total_seconds;
 } dp_result;
 

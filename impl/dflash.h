@@ -185,6 +185,11 @@ typedef struct df_stage_view {
 /* Called at every stage of a forward, in order. Observing changes no bit of any result. */
 typedef void (*df_observe_fn)(void *user, const df_stage_view *view);
 
+/* Called at every float stage of a forward and of df_logits, after the observer, and may rewrite the stage's values,
+ * as many as the view says, in host memory: what follows is computed from them. The frequency table cannot be replaced.
+ * Returns whether it wrote. This is how a stage is run alone, on inputs that something else computed. */
+typedef bool (*df_replace_fn)(void *user, const df_stage_view *view, float *value);
+
 /* ---- Engine: a backend, a numeric class and its memory ------------------------------------------------------------
  */
 
@@ -192,9 +197,14 @@ typedef enum df_backend { DF_BACKEND_CPU = 0, DF_BACKEND_CUDA } df_backend;
 typedef enum df_class { DF_CLASS_EXACT = 0, DF_CLASS_CUBLAS, DF_CLASS_FAST } df_class;
 typedef enum df_isa { DF_ISA_BEST = 0, DF_ISA_GENERIC, DF_ISA_AVX2, DF_ISA_AVX512 } df_isa;
 
+/* How the operands of every product are rounded before they are multiplied; sums stay float32. The CPU simulates the
+ * narrow ones (round to nearest even, activations and weights alike) so that their drift can be measured anywhere. */
+typedef enum df_products { DF_PRODUCTS_F32 = 0, DF_PRODUCTS_TF32, DF_PRODUCTS_BF16 } df_products;
+
 typedef struct df_engine_options {
     df_backend backend;
     df_class numeric_class;
+    df_products products;
     df_isa isa;          /* CPU only; every choice gives the same bits */
     int threads;         /* CPU only; 0 = all the cores this process may use; every choice gives the same bits */
     bool poison_scratch; /* fill scratch memory with NaN before every call, so that an unwritten element shows */
@@ -271,6 +281,7 @@ typedef struct df_tensor_view {
 df_tensor_view df_draft_tensor(const df_draft *draft, int index);
 
 void df_draft_observe(df_draft *draft, df_observe_fn fn, void *user); /* fn NULL: stop observing */
+void df_draft_replace(df_draft *draft, df_replace_fn fn, void *user); /* fn NULL: stop replacing */
 
 /* features[t, H] = hidden_norm(fc(taps[t, T * H])). */
 df_status df_ctx_features(df_draft *draft, const float *taps, int t, float *features, df_error *err);

@@ -3,12 +3,12 @@
  *
  * forward_block and forward_round run the same layer program over the same operations; they differ only in where the
  * context's keys and values come from: recomputed from the features, or cached by ingest_ctx, which computes them with
- * the function that forward_block uses. A row's arithmetic never depends on its companions, so the results agree bit
- * for bit.
+ * the same operations. A row's arithmetic never depends on its companions, so the results agree bit for bit.
  */
 #include "conv.h"
 
 #include "error.h"
+#include "observe.h"
 #include "rope.h"
 
 /* One call in progress: the model, its operations and the rotary tables of the rows it computes. */
@@ -23,11 +23,12 @@ typedef struct pass {
 } pass;
 
 /* Keys and values of one layer as the layer program sees them. Rows 0..context are the context, then B rows of the
- * block. raw and normed are the steps before the rotation; they hold only the rows that this call computes, which start
- * at row `first` of k and v. */
+ * block. This call computes the rows from `first` on: all of them from the features, or the block's alone when the
+ * context's are cached. raw and normed are the steps before the rotation, of the computed rows. */
 typedef struct layer_keys {
-    float *raw, *normed; /* [context + B - first, nkv * hd] */
-    float *k, *v;        /* [context + B, nkv * hd] */
+    const float *features; /* [context, H]; NULL when the context's rows are cached */
+    float *raw, *normed;   /* [context + B - first, nkv * hd] */
+    float *k, *v;          /* [context + B, nkv * hd] */
     int first, context;
 } layer_keys;
 
@@ -46,21 +47,21 @@ enum { MOST_CONTEXT = 1 << 30 }; /* context and block together still count in an
 static int query_width(const df_config *c) { return c->n_heads * c->head_dim; }
 static int key_width(const df_config *c) { return c->n_kv_heads * c->head_dim; }
 
-/* ---- Observation --------------------------------------------------------------------------------------------------
+/* ---- Showing stages ------------------------------------------------------------------------------------------------
  */
 
-static void emit(const pass *p, df_stage stage, int layer, const float *data, int rank, const int64_t dim[4]) {
-    df_stage_view view = {.stage = stage, .layer = layer, .rank = rank, .f32 = data};
+static df_status show(const pass *p, df_stage stage, int layer, float *data, int rank, const int64_t dim[4]) {
+    df_stage_view view = {.stage = stage, .layer = layer, .rank = rank};
     for (int i = 0; i < rank; i++) view.dim[i] = dim[i];
-    p->draft->observe(p->draft->observe_user, &view);
+    return df_show(p->draft, view, data, p->err);
 }
 
-static void observe(const pass *p, df_stage stage, int layer, const float *data, int rows, int columns) {
-    if (p->draft->observe != NULL) emit(p, stage, layer, data, 2, (const int64_t[4]){rows, columns});
+static df_status show_rows(const pass *p, df_stage stage, int layer, float *data, int rows, int columns) {
+    return show(p, stage, layer, data, 2, (const int64_t[4]){rows, columns});
 }
 
-static void observe_heads(const pass *p, df_stage stage, int layer, const float *data, int rows, int heads) {
-    if (p->draft->observe != NULL) emit(p, stage, layer, data, 3, (const int64_t[4]){rows, heads, p->c->head_dim});
+static df_status show_heads(const pass *p, df_stage stage, int layer, float *data, int rows, int heads) {
+    return show(p, stage, layer, data, 3, (const int64_t[4]){rows, heads, p->c->head_dim});
 }
 
 /* ---- Set-up ---------------------------------------------------------------------------------------------------------
@@ -83,12 +84,12 @@ static df_status pass_begin(pass *p, df_draft *draft, const int32_t *pos, int ro
     return DF_OK;
 }
 
-static void observe_rope(const pass *p, int rows) {
+/* The frequencies belong to the draft, not to the call: they are shown and cannot be replaced. */
+static df_status show_rope(const pass *p, int rows) {
     const int half = p->c->rope.rotary_dim / 2;
-    if (p->draft->observe == NULL) return;
-    emit(p, DF_STAGE_ROPE_INV_FREQ, -1, p->draft->inv_freq, 1, (const int64_t[4]){half});
-    observe(p, DF_STAGE_ROPE_COS, -1, p->cos, rows, half);
-    observe(p, DF_STAGE_ROPE_SIN, -1, p->sin, rows, half);
+    df_observe_rows(p->draft, DF_STAGE_ROPE_INV_FREQ, half, 0, p->draft->inv_freq, NULL);
+    TRY(show_rows(p, DF_STAGE_ROPE_COS, -1, p->cos, rows, half));
+    return show_rows(p, DF_STAGE_ROPE_SIN, -1, p->sin, rows, half);
 }
 
 static df_status take_block_rows(const pass *p, block_rows *b) {
@@ -114,17 +115,13 @@ static df_status take_block_rows(const pass *p, block_rows *b) {
 /* ---- The steps ------------------------------------------------------------------------------------------------------
  */
 
-/* k = rope(k_norm(k_proj(x))), v = v_proj(x), for rows whose rotary tables start at table row `table_row`. */
-static df_status project_keys(const pass *p, int layer, const float *x, int rows, int table_row, float *raw,
-                              float *normed, float *k, float *v) {
-    const df_config *c = p->c;
-    const df_layer_weights *w = &p->draft->weights.layer[layer];
-    const size_t table = (size_t)table_row * (size_t)(c->rope.rotary_dim / 2);
-    TRY(p->ops->matmul(p->engine, &w->k, w->k_bias, x, rows, raw, p->err));
-    TRY(p->ops->rmsnorm(p->engine, raw, w->k_norm, rows * c->n_kv_heads, c->head_dim, p->eps, normed, p->err));
-    TRY(p->ops->rope(p->engine, normed, p->cos + table, p->sin + table, rows, c->n_kv_heads, c->head_dim,
-                     c->rope.rotary_dim, k, p->err));
-    return p->ops->matmul(p->engine, &w->v, w->v_bias, x, rows, v, p->err);
+/* y = x W^T + bias for the rows that this call computes of k_proj or v_proj: the context's features, then the block's
+ * rows n. */
+static df_status project_computed(const pass *p, const df_matrix *w, const float *bias, const layer_keys *keys,
+                                  const float *n, float *y) {
+    const int context = keys->context - keys->first;
+    if (context > 0) TRY(p->ops->matmul(p->engine, w, bias, keys->features, context, y, p->err));
+    return p->ops->matmul(p->engine, w, bias, n, p->c->block, y + (size_t)context * (size_t)key_width(p->c), p->err);
 }
 
 /* dflash2: *rows, the input of a sublayer, becomes its convolution; the kernels stay in b->dyn for convolve_output. The
@@ -136,11 +133,10 @@ static df_status convolve_input(const pass *p, int layer, df_sublayer sublayer, 
     if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
     const df_conv_weights *conv = df_conv_of(p->draft, layer, sublayer);
     TRY(df_conv_project(p->draft, conv, *rows, c->block, b->dyn, p->err));
-    if (p->draft->observe != NULL)
-        emit(p, attention ? DF_STAGE_ATTN_CONV_DYN : DF_STAGE_MLP_CONV_DYN, layer, b->dyn, 4,
-             (const int64_t[4]){c->block, 2, c->conv_kernel, c->hidden / c->conv_group});
+    TRY(show(p, attention ? DF_STAGE_ATTN_CONV_DYN : DF_STAGE_MLP_CONV_DYN, layer, b->dyn, 4,
+             (const int64_t[4]){c->block, 2, c->conv_kernel, c->hidden / c->conv_group}));
     TRY(df_conv_apply(p->draft, conv, 0, *rows, b->dyn, c->block, b->conv, p->err));
-    observe(p, attention ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_MLP_CONV_IN, layer, b->conv, c->block, c->hidden);
+    TRY(show_rows(p, attention ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_MLP_CONV_IN, layer, b->conv, c->block, c->hidden));
     *rows = b->conv;
     return DF_OK;
 }
@@ -152,7 +148,7 @@ static df_status convolve_output(const pass *p, int layer, df_sublayer sublayer,
     const bool attention = sublayer == DF_SUBLAYER_ATTENTION;
     if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
     TRY(df_conv_apply(p->draft, df_conv_of(p->draft, layer, sublayer), 1, *rows, b->dyn, c->block, b->conv, p->err));
-    observe(p, attention ? DF_STAGE_ATTN_CONV_OUT : DF_STAGE_MLP_CONV_OUT, layer, b->conv, c->block, c->hidden);
+    TRY(show_rows(p, attention ? DF_STAGE_ATTN_CONV_OUT : DF_STAGE_MLP_CONV_OUT, layer, b->conv, c->block, c->hidden));
     *rows = b->conv;
     return DF_OK;
 }
@@ -165,28 +161,30 @@ static df_status run_layer(const pass *p, int i, const block_rows *b, const laye
     df_engine *e = p->engine;
     const df_layer_weights *w = &p->draft->weights.layer[i];
     const int rows = c->block, computed = keys->context + rows - keys->first;
-    const int block_at =
-        keys->context - keys->first; /* the block's first row among the rows of raw, normed and tables */
-    const size_t width = (size_t)key_width(c), half = (size_t)c->rope.rotary_dim / 2;
+    float *const k = keys->k + (size_t)keys->first * (size_t)key_width(c); /* the computed rows */
+    float *const v = keys->v + (size_t)keys->first * (size_t)key_width(c);
+    const size_t block_table = (size_t)(keys->context - keys->first) * (size_t)(c->rope.rotary_dim / 2);
 
     TRY(ops->rmsnorm(e, x, w->input_norm, rows, c->hidden, p->eps, b->n, p->err));
-    observe(p, DF_STAGE_ATTN_NORM, i, b->n, rows, c->hidden);
+    TRY(show_rows(p, DF_STAGE_ATTN_NORM, i, b->n, rows, c->hidden));
     const float *n = b->n;
     TRY(convolve_input(p, i, DF_SUBLAYER_ATTENTION, b, &n));
     TRY(ops->matmul(e, &w->q, w->q_bias, n, rows, b->q, p->err));
-    observe(p, DF_STAGE_ATTN_Q_PROJ, i, b->q, rows, query_width(c));
-    TRY(project_keys(p, i, n, rows, block_at, keys->raw + (size_t)block_at * width,
-                     keys->normed + (size_t)block_at * width, keys->k + (size_t)keys->context * width,
-                     keys->v + (size_t)keys->context * width));
-    observe(p, DF_STAGE_ATTN_K_PROJ, i, keys->raw, computed, key_width(c));
-    observe(p, DF_STAGE_ATTN_V, i, keys->v + (size_t)keys->first * width, computed, key_width(c));
+    TRY(show_rows(p, DF_STAGE_ATTN_Q_PROJ, i, b->q, rows, query_width(c)));
+    TRY(project_computed(p, &w->k, w->k_bias, keys, n, keys->raw));
+    TRY(show_rows(p, DF_STAGE_ATTN_K_PROJ, i, keys->raw, computed, key_width(c)));
+    TRY(project_computed(p, &w->v, w->v_bias, keys, n, v));
+    TRY(show_rows(p, DF_STAGE_ATTN_V, i, v, computed, key_width(c)));
     TRY(ops->rmsnorm(e, b->q, w->q_norm, rows * c->n_heads, c->head_dim, p->eps, b->q_normed, p->err));
-    observe_heads(p, DF_STAGE_ATTN_Q_NORM, i, b->q_normed, rows, c->n_heads);
-    observe_heads(p, DF_STAGE_ATTN_K_NORM, i, keys->normed, computed, c->n_kv_heads);
-    TRY(ops->rope(e, b->q_normed, p->cos + (size_t)block_at * half, p->sin + (size_t)block_at * half, rows, c->n_heads,
-                  c->head_dim, c->rope.rotary_dim, b->q_roped, p->err));
-    observe_heads(p, DF_STAGE_ATTN_Q_ROPE, i, b->q_roped, rows, c->n_heads);
-    observe_heads(p, DF_STAGE_ATTN_K_ROPE, i, keys->k + (size_t)keys->first * width, computed, c->n_kv_heads);
+    TRY(show_heads(p, DF_STAGE_ATTN_Q_NORM, i, b->q_normed, rows, c->n_heads));
+    TRY(ops->rmsnorm(e, keys->raw, w->k_norm, computed * c->n_kv_heads, c->head_dim, p->eps, keys->normed, p->err));
+    TRY(show_heads(p, DF_STAGE_ATTN_K_NORM, i, keys->normed, computed, c->n_kv_heads));
+    TRY(ops->rope(e, b->q_normed, p->cos + block_table, p->sin + block_table, rows, c->n_heads, c->head_dim,
+                  c->rope.rotary_dim, b->q_roped, p->err));
+    TRY(show_heads(p, DF_STAGE_ATTN_Q_ROPE, i, b->q_roped, rows, c->n_heads));
+    TRY(ops->rope(e, keys->normed, p->cos, p->sin, computed, c->n_kv_heads, c->head_dim, c->rope.rotary_dim, k,
+                  p->err));
+    TRY(show_heads(p, DF_STAGE_ATTN_K_ROPE, i, k, computed, c->n_kv_heads));
     const df_attention_args attention = {.q = b->q_roped,
                                          .k = keys->k,
                                          .v = keys->v,
@@ -201,30 +199,42 @@ static df_status run_layer(const pass *p, int i, const block_rows *b, const laye
                                          .causal = c->layer[i].causal,
                                          .out = b->a};
     TRY(ops->attention(e, &attention, p->err));
-    observe(p, DF_STAGE_ATTN_CONTEXT, i, b->a, rows, query_width(c));
+    TRY(show_rows(p, DF_STAGE_ATTN_CONTEXT, i, b->a, rows, query_width(c)));
     TRY(ops->matmul(e, &w->o, w->o_bias, b->a, rows, b->o, p->err));
-    observe(p, DF_STAGE_ATTN_O_PROJ, i, b->o, rows, c->hidden);
+    TRY(show_rows(p, DF_STAGE_ATTN_O_PROJ, i, b->o, rows, c->hidden));
     const float *o = b->o;
     TRY(convolve_output(p, i, DF_SUBLAYER_ATTENTION, b, &o));
     TRY(ops->add(e, x, o, (size_t)rows * (size_t)c->hidden, b->x_mid, p->err));
-    observe(p, DF_STAGE_ATTN_RESIDUAL, i, b->x_mid, rows, c->hidden);
+    TRY(show_rows(p, DF_STAGE_ATTN_RESIDUAL, i, b->x_mid, rows, c->hidden));
     TRY(ops->rmsnorm(e, b->x_mid, w->post_norm, rows, c->hidden, p->eps, b->n, p->err));
-    observe(p, DF_STAGE_MLP_NORM, i, b->n, rows, c->hidden);
+    TRY(show_rows(p, DF_STAGE_MLP_NORM, i, b->n, rows, c->hidden));
     const float *m = b->n;
     TRY(convolve_input(p, i, DF_SUBLAYER_MLP, b, &m));
     TRY(ops->matmul(e, &w->gate, NULL, m, rows, b->gate, p->err));
-    observe(p, DF_STAGE_MLP_GATE, i, b->gate, rows, c->intermediate);
+    TRY(show_rows(p, DF_STAGE_MLP_GATE, i, b->gate, rows, c->intermediate));
     TRY(ops->matmul(e, &w->up, NULL, m, rows, b->up, p->err));
-    observe(p, DF_STAGE_MLP_UP, i, b->up, rows, c->intermediate);
+    TRY(show_rows(p, DF_STAGE_MLP_UP, i, b->up, rows, c->intermediate));
     TRY(ops->silu_mul(e, b->gate, b->up, (size_t)rows * (size_t)c->intermediate, b->act, p->err));
-    observe(p, DF_STAGE_MLP_ACT, i, b->act, rows, c->intermediate);
+    TRY(show_rows(p, DF_STAGE_MLP_ACT, i, b->act, rows, c->intermediate));
     TRY(ops->matmul(e, &w->down, NULL, b->act, rows, b->down, p->err));
-    observe(p, DF_STAGE_MLP_DOWN, i, b->down, rows, c->hidden);
+    TRY(show_rows(p, DF_STAGE_MLP_DOWN, i, b->down, rows, c->hidden));
     const float *down = b->down;
     TRY(convolve_output(p, i, DF_SUBLAYER_MLP, b, &down));
     TRY(ops->add(e, b->x_mid, down, (size_t)rows * (size_t)c->hidden, x, p->err));
-    observe(p, DF_STAGE_LAYER_OUT, i, x, rows, c->hidden);
+    TRY(show_rows(p, DF_STAGE_LAYER_OUT, i, x, rows, c->hidden));
     return DF_OK;
+}
+
+/* k = rope(k_norm(k_proj(x))), v = v_proj(x) of `rows` context rows: what run_layer computes for them, row by row. */
+static df_status ingest_layer(const pass *p, int i, const float *x, int rows, float *raw, float *normed, float *k,
+                              float *v) {
+    const df_config *c = p->c;
+    const df_layer_weights *w = &p->draft->weights.layer[i];
+    TRY(p->ops->matmul(p->engine, &w->k, w->k_bias, x, rows, raw, p->err));
+    TRY(p->ops->rmsnorm(p->engine, raw, w->k_norm, rows * c->n_kv_heads, c->head_dim, p->eps, normed, p->err));
+    TRY(p->ops->rope(p->engine, normed, p->cos, p->sin, rows, c->n_kv_heads, c->head_dim, c->rope.rotary_dim, k,
+                     p->err));
+    return p->ops->matmul(p->engine, &w->v, w->v_bias, x, rows, v, p->err);
 }
 
 static df_status start_stream(const pass *p, const float *noise, float **x) {
@@ -235,7 +245,7 @@ static df_status start_stream(const pass *p, const float *noise, float **x) {
 static df_status final_norm(const pass *p, const float *x, float *out) {
     const df_config *c = p->c;
     TRY(p->ops->rmsnorm(p->engine, x, p->draft->weights.norm, c->block, c->hidden, p->eps, out, p->err));
-    observe(p, DF_STAGE_FINAL, -1, out, c->block, c->hidden);
+    TRY(show_rows(p, DF_STAGE_FINAL, -1, out, c->block, c->hidden));
     return DF_OK;
 }
 
@@ -264,9 +274,9 @@ df_status df_ctx_features(df_draft *draft, const float *taps, int t, float *feat
     float *fc;
     TRY(take(&p, t, c->hidden, &fc));
     TRY(p.ops->matmul(p.engine, &draft->weights.fc, NULL, taps, t, fc, err));
-    observe(&p, DF_STAGE_CTX_FC, -1, fc, t, c->hidden);
+    TRY(show_rows(&p, DF_STAGE_CTX_FC, -1, fc, t, c->hidden));
     TRY(p.ops->rmsnorm(p.engine, fc, draft->weights.hidden_norm, t, c->hidden, p.eps, features, err));
-    observe(&p, DF_STAGE_CTX_FEATURES, -1, features, t, c->hidden);
+    TRY(show_rows(&p, DF_STAGE_CTX_FEATURES, -1, features, t, c->hidden));
     return DF_OK;
 }
 
@@ -278,19 +288,16 @@ df_status df_forward_block(df_draft *draft, const float *features, const float *
     const int rows = ctx + draft->config.block;
     TRY(df_check_positions(pos, rows, -1, "the context and the block", err));
     TRY(pass_begin(&p, draft, pos, rows, err));
-    observe_rope(&p, rows);
+    TRY(show_rope(&p, rows));
     TRY(take_block_rows(&p, &b));
-    layer_keys keys = {.first = 0, .context = ctx};
+    layer_keys keys = {.features = features, .first = 0, .context = ctx};
     TRY(take(&p, rows, key_width(p.c), &keys.raw));
     TRY(take(&p, rows, key_width(p.c), &keys.normed));
     TRY(take(&p, rows, key_width(p.c), &keys.k));
     TRY(take(&p, rows, key_width(p.c), &keys.v));
     float *x;
     TRY(start_stream(&p, noise, &x));
-    for (int i = 0; i < p.c->n_layers; i++) {
-        TRY(project_keys(&p, i, features, ctx, 0, keys.raw, keys.normed, keys.k, keys.v));
-        TRY(run_layer(&p, i, &b, &keys, pos, x));
-    }
+    for (int i = 0; i < p.c->n_layers; i++) TRY(run_layer(&p, i, &b, &keys, pos, x));
     return final_norm(&p, x, out);
 }
 
@@ -327,7 +334,7 @@ df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
     }
     for (int i = 0; i < p.c->n_layers; i++) {
         const size_t at = (size_t)i * (size_t)t * (size_t)key_width(p.c);
-        TRY(project_keys(&p, i, features, t, 0, raw, normed, k != NULL ? k + at : df_kv_row(kv, kv->k, i, kv->len),
+        TRY(ingest_layer(&p, i, features, t, raw, normed, k != NULL ? k + at : df_kv_row(kv, kv->k, i, kv->len),
                          v != NULL ? v + at : df_kv_row(kv, kv->v, i, kv->len)));
     }
     df_kv_append(kv, &plan, pos, t, k, v);
@@ -348,7 +355,7 @@ df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
             kv->len, kv->capacity, rows);
     TRY(df_kv_check_next(kv, pos, rows, "the block", err));
     TRY(pass_begin(&p, draft, pos, rows, err));
-    observe_rope(&p, rows);
+    TRY(show_rope(&p, rows));
     TRY(take_block_rows(&p, &b));
     layer_keys keys = {.first = kv->len, .context = kv->len};
     TRY(take(&p, rows, key_width(p.c), &keys.raw));

@@ -15,6 +15,8 @@ struct df_draft {
     float attention_scaling; /* factor on cos and sin */
     df_observe_fn observe;
     void *observe_user;
+    df_replace_fn replace;
+    void *replace_user;
 };
 
 struct df_kv {

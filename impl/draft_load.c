@@ -98,3 +98,8 @@ void df_draft_observe(df_draft *draft, df_observe_fn fn, void *user) {
     draft->observe = fn;
     draft->observe_user = user;
 }
+
+void df_draft_replace(df_draft *draft, df_replace_fn fn, void *user) {
+    draft->replace = fn;
+    draft->replace_user = user;
+}

@@ -34,6 +34,9 @@ df_status df_engine_create(const df_engine_options *options, df_engine **out, df
         return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
                        "The CPU backend computes the exact class alone: classes cublas and fast belong to the CUDA "
                        "backend. Ask for the exact class.");
+    if (options->products != DF_PRODUCTS_F32)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.products",
+                       "The CPU backend multiplies in float32 alone. Leave the products at float32.");
     if (options->threads < 0)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.threads",
                        "The number of threads must be 0 (all cores) or more: found %d.", options->threads);

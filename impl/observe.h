@@ -1,10 +1,22 @@
-/* observe.h - hands one stage to the observer of a draft, if there is one. Data is in host memory. */
+/*
+ * observe.h - shows one stage of a draft: first to its observer, as it was computed, then to its replacement, which may
+ * rewrite it. With neither it costs two comparisons.
+ */
 #ifndef DF_OBSERVE_H
 #define DF_OBSERVE_H
 
 #include "draft.h"
 
-/* A stage of [rows, columns]; columns 0: [rows]. One of f32 and i32 is NULL. */
+/* data: the stage's values, as many as view->dim says, in the engine's memory. view->f32 is filled in here. */
+static inline df_status df_show(const df_draft *draft, df_stage_view view, float *data, df_error *err) {
+    (void)err;
+    view.f32 = data;
+    if (draft->observe != NULL) draft->observe(draft->observe_user, &view);
+    if (draft->replace != NULL) draft->replace(draft->replace_user, &view, data);
+    return DF_OK;
+}
+
+/* A stage of [rows, columns] in host memory that nothing replaces; columns 0: [rows]. One of f32 and i32 is NULL. */
 static inline void df_observe_rows(const df_draft *draft, df_stage stage, int rows, int columns, const float *f32,
                                    const int32_t *i32) {
     if (draft->observe == NULL) return;

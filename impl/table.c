@@ -229,6 +229,6 @@ df_status df_logits(df_draft *draft, const df_table *head, const float *rows, in
     if (status == DF_OK && (c->output_multiplier != 1.0 || c->logit_softcap > 0.0))
         status = ops->scale_cap(draft->engine, logits, (size_t)n * (size_t)head->matrix.out,
                                 (float)c->output_multiplier, (float)c->logit_softcap, logits, err);
-    if (status == DF_OK) df_observe_rows(draft, DF_STAGE_LOGITS, n, df_table_vocab(head), logits, NULL);
-    return status;
+    const df_stage_view view = {.stage = DF_STAGE_LOGITS, .layer = -1, .rank = 2, .dim = {n, df_table_vocab(head)}};
+    return status == DF_OK ? df_show(draft, view, logits, err) : status;
 }
