@@ -41,7 +41,7 @@ from proposals import NearTie, Proposer, check_margins
 from refusal import Refused
 from rope import float64_table, rotary_dim
 from runner import Runner
-from stages import FULL_STAGES, sample_offset, stage_names, stored_whole
+from stages import FULL_STAGES, row_length, sample_offset, sample_stride, stage_names, stored_whole
 from weights import HEAD, Tensors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -282,9 +282,10 @@ def generate(
         for run, _ in RUNS:
             for name in names:
                 tensor = runs[run][name]
-                sampled = stride > 1 and not stored_whole(name, FULL_STAGES if full_stages is None else full_stages)
-                offset = sample_offset(used_seed, name, stride, tensor.numel()) if sampled else 0
-                writer.tensor(f"stages/{run}/{name}", tensor, stride if sampled else 1, offset)
+                whole = stored_whole(name, FULL_STAGES if full_stages is None else full_stages)
+                every = 1 if whole else sample_stride(stride, row_length(name, list(tensor.shape)))
+                offset = sample_offset(used_seed, name, every, tensor.numel()) if every > 1 else 0
+                writer.tensor(f"stages/{run}/{name}", tensor, every, offset)
         stored = writer.data_bytes
     size = out.stat().st_size
     worst = max(brackets, key=lambda row: row[1])
@@ -311,7 +312,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--start", type=int, metavar="POS", help="position of the block's first row, at least C")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the inputs")
     parser.add_argument(
-        "--sample-stride", type=int, default=1, metavar="S", help="store every S-th element (default 1)"
+        "--sample-stride", type=int, default=1, metavar="S", help="store about every S-th element (default 1)"
     )
     parser.add_argument("--profile", choices=sorted(PROFILES), default="unit", help="size of the inputs (default unit)")
     parser.add_argument("--precision", choices=MODES, default="stored", help="how the matrices are held (default stored)")
