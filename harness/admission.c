@@ -1,6 +1,7 @@
 /* admission.c - see admission.h. */
 #include "admission.h"
 
+#include "bracket.h"
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
@@ -182,19 +183,18 @@ static df_status check_sampling(const dp_admission *a, const dp_stage_spec *spec
 }
 
 /*
- * A bar is a multiple of the distance between the reference's float32 and float64 runs, so an oracle in which one of
- * the runs is wrong would widen its own bars until anything passes (envelope.h says what contradicts what). The
+ * A bar is a multiple of the distance between the reference's float32 runs and its float64 run, so an oracle in which
+ * one of the runs is wrong would widen its own bars until anything passes (envelope.h says what contradicts what). The
  * distance is kept: the bars are made of it.
  */
 static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine, df_error *err) {
-    dp_array truth = {.value = NULL}, f32 = {.value = NULL}, bf16 = {.value = NULL};
+    dp_array truth = {.value = NULL}, bf16 = {.value = NULL};
     dp_difference coarse;
     dp_contradiction wrong;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     df_status status = dp_oracle_stage(a->oracle, DP_RUN_F64, spec->name, &truth, err);
-    if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_F32, spec->name, &f32, err);
     if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_BF16, spec->name, &bf16, err);
-    if (status == DF_OK) status = dp_compare(f32.value, &truth, row, fine, err);
+    if (status == DF_OK) status = dp_bracket_measure(a->oracle, spec, &truth, fine, err);
     if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
     if (status == DF_OK && dp_runs_contradict(spec->stage, fine, &coarse, &wrong)) {
         if (wrong.coarse)
@@ -204,16 +204,16 @@ static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec,
                              "Generate the oracle again.",
                              spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
         else
-            status = df_fail(err, DF_ERR_REFUSED, "oracle.bracket",
-                             "Stage %s of %s: the reference's float32 run is %.3g (%s) from its float64 run: expected "
-                             "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
-                             "largest). One of the runs is wrong, and a bar made of them would let anything pass. "
-                             "Generate the oracle again.",
-                             spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed,
-                             dp_rule_value(DP_RULE_BRACKET_SHARE), coarse.l2_rel, coarse.max_rel);
+            status =
+                df_fail(err, DF_ERR_REFUSED, "oracle.bracket",
+                        "Stage %s of %s: the reference's float32 runs are %.3g (%s) from its float64 run: expected "
+                        "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
+                        "largest). One of the runs is wrong, and a bar made of them would let anything pass. "
+                        "Generate the oracle again.",
+                        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed,
+                        dp_rule_value(DP_RULE_BRACKET_SHARE), coarse.l2_rel, coarse.max_rel);
     }
     dp_array_release(&truth);
-    dp_array_release(&f32);
     dp_array_release(&bf16);
     return status;
 }

@@ -47,7 +47,7 @@ double dp_rule_value(dp_rule_id id) { return rules[id].value; }
 
 /* What a measure's bar is a multiple of. */
 static const char *basis(double bracket, double floor) {
-    return bracket < floor ? "one float32 rounding of the result" : "the reference's float32 error";
+    return bracket < floor ? "one float32 rounding of the result" : "the reference's float32 spread";
 }
 
 dp_bar dp_bar_chained(const dp_difference *bracket) {

@@ -2,8 +2,9 @@
  * envelope.h - the bar that a stage's error must stay under, where it comes from, and the one table of every number
  * that a chained verdict hangs on.
  *
- * Chained runs: the reference's own float32 run is measured against its float64 run; that distance, the bracket, is
- * what rounding in float32 costs at this stage, inherited error included. Another correct float32 program makes other
+ * Chained runs: the reference's float32 runs (several orders of summation, bracket.h) are measured against its float64
+ * run; the largest distance, the bracket, is what rounding in float32 costs at this stage, inherited error included.
+ * Another correct float32 program makes other
  * roundings of the same size, so the bar is the bracket times a factor, one for each measure. Where the reference
  * happens to round less than once (a stage it computes exactly), the bracket is raised to what a single float32
  * rounding of the result is worth.

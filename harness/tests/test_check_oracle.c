@@ -286,6 +286,39 @@ START_TEST(one_wrong_element_cannot_hide_behind_the_norm_of_its_stage) {
 }
 END_TEST
 
+START_TEST(the_spread_of_float32_is_claimed_for_every_stage_and_cannot_widen_a_bar) {
+    static const char *const broken[] = {NULL, "[1e-7]", "[-1e-7, 1e-7]", "[1e-7, \"wide\"]"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        scratch_copy_case("tiny-plain");
+        scratch_edit_record("provenance", "float32_orders/largest/layers.1.mlp.up", broken[i]);
+        scratch_expect_stop(DP_REFUSED, "provenance.orders", "layers.1.mlp.up", "Generate the oracle again", NULL);
+    }
+    scratch_copy_case("tiny-plain");
+    scratch_edit_record("provenance", "float32_orders/orders", "1");
+    scratch_expect_stop(DP_REFUSED, "provenance.orders", "ctx.fc", NULL, NULL);
+    scratch_copy_case("tiny-plain");
+    scratch_edit_record("provenance", "float32_orders/largest/final", "[1e-3, 1e-7]");
+    scratch_expect_stop(DP_REFUSED, "oracle.bracket", " final ", "relative L2", NULL);
+    scratch_copy_case("tiny-plain");
+    scratch_edit_record("provenance", "float32_orders/largest/final", "[1e-7, 1e-2]");
+    scratch_expect_stop(DP_REFUSED, "oracle.bracket", " final ", "largest error relative", NULL);
+}
+END_TEST
+
+START_TEST(a_bar_rests_on_the_largest_of_the_reference_s_orders) {
+    scratch_copy_case("tiny-plain");
+    const dp_stage_result before = stage_result("final");
+    scratch_edit_record("provenance", "float32_orders/largest/final", "[5e-6, 4e-5]");
+    const dp_stage_result after = stage_result("final");
+    ck_assert_double_eq(after.bar.bracket_l2_rel, 5e-6);
+    ck_assert_double_eq(after.bar.bracket_max_rel, 4e-5);
+    ck_assert(before.bar.bracket_l2_rel < 5e-6 && before.bar.bracket_max_rel < 4e-5);
+    scratch_edit_record("provenance", "float32_orders/largest/final", "[0, 0]");
+    const dp_stage_result own = stage_result("final"); /* the reference's own order counts whatever is claimed */
+    ck_assert(own.bar.bracket_l2_rel > 1e-7 && own.bar.bracket_l2_rel <= before.bar.bracket_l2_rel);
+}
+END_TEST
+
 static void scale_run(dp_run run, const char *stage, double factor) {
     char object[96];
     int64_t count;
@@ -370,6 +403,8 @@ void check_add_oracles(Suite *suite) {
     tcase_add_test(tests, little_headroom_passes_with_a_warning);
     tcase_add_test(tests, an_oracle_cannot_widen_its_own_bars);
     tcase_add_test(tests, one_wrong_element_cannot_hide_behind_the_norm_of_its_stage);
+    tcase_add_test(tests, the_spread_of_float32_is_claimed_for_every_stage_and_cannot_widen_a_bar);
+    tcase_add_test(tests, a_bar_rests_on_the_largest_of_the_reference_s_orders);
     tcase_add_test(tests, a_wrong_bfloat16_run_widens_nothing);
     tcase_add_test(tests, samples_that_leave_rows_or_columns_out_are_refused);
     tcase_add_test(tests, a_nan_in_the_reference_is_refused);
