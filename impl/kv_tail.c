@@ -55,7 +55,7 @@ static const struct {
     [FIELD_WEIGHTS] = {"kv.import.weights", "checkpoint (hash of its norm vectors)", true},
 };
 
-static uint64_t weights_hash(const df_draft *draft) {
+uint64_t df_kv_weights_hash(const df_draft *draft) {
     const df_config *c = &draft->config;
     uint64_t hash = df_fnv(DF_FNV_START, draft->weights.hidden_norm, (size_t)c->hidden * sizeof(float));
     for (int i = 0; i < c->n_layers; i++) {
@@ -79,7 +79,7 @@ static void describe(const df_draft *draft, uint64_t value[FIELD_COUNT]) {
     value[FIELD_ROTARY_DIM] = (uint64_t)c->rope.rotary_dim;
     value[FIELD_SCALING] = scaling;
     memcpy(&value[FIELD_EPS], &c->rms_eps, sizeof value[FIELD_EPS]);
-    value[FIELD_WEIGHTS] = weights_hash(draft);
+    value[FIELD_WEIGHTS] = draft->weights_hash;
 }
 
 static size_t row_floats(const df_config *c) { return (size_t)c->n_kv_heads * (size_t)c->head_dim; }
