@@ -299,6 +299,8 @@ typedef struct df_tensor_view {
 } df_tensor_view;
 df_tensor_view df_draft_tensor(const df_draft *draft, int index);
 
+df_engine *df_draft_engine(const df_draft *draft); /* the one that it was loaded with */
+
 void df_draft_observe(df_draft *draft, df_observe_fn fn, void *user); /* fn NULL: stop observing */
 void df_draft_replace(df_draft *draft, df_replace_fn fn, void *user); /* fn NULL: stop replacing */
 
