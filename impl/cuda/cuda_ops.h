@@ -14,7 +14,8 @@ extern "C" {
 #include "quant.h"
 }
 
-#include <cublas_v2.h>
+#include "cuda/cublas_library.h"
+
 #include <cuda_runtime.h>
 
 /* The state of one engine. */
@@ -27,6 +28,7 @@ struct df_cuda {
     size_t staging_bytes;
     cudaEvent_t sent;
     /* class cublas only */
+    df_cublas_library library;
     cublasHandle_t cublas;
     void *cublas_workspace;
 };

@@ -69,12 +69,6 @@ struct product {
 
 size_t width_of(df_products products) { return products == DF_PRODUCTS_BF16 ? 2 : 4; }
 
-df_status check(cublasStatus_t result, df_error *err) {
-    if (result == CUBLAS_STATUS_SUCCESS) return DF_OK;
-    return df_fail(err, result == CUBLAS_STATUS_ALLOC_FAILED ? DF_ERR_MEMORY : DF_ERR_DEVICE, "device.cublas",
-                   "cuBLAS failed at a product: %s.", cublasGetStatusString(result));
-}
-
 /* z[rows, outputs] = x[rows, in] w[outputs, in]^T, row-major; for cuBLAS, whose matrices are column-major, the product
  * of w^T transposed with x. */
 df_status multiply(const df_cuda *cuda, const product &p, const void *x, int rows, int outputs, float *z,
@@ -85,9 +79,11 @@ df_status multiply(const df_cuda *cuda, const product &p, const void *x, int row
     const cublasComputeType_t compute = p.products == DF_PRODUCTS_TF32  ? CUBLAS_COMPUTE_32F_FAST_TF32
                                         : p.products == DF_PRODUCTS_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC
                                                                         : CUBLAS_COMPUTE_32F;
-    return check(cublasGemmEx(cuda->cublas, CUBLAS_OP_T, CUBLAS_OP_N, outputs, rows, in, &one, p.weights, type, in, x,
-                              type, in, &zero, z, CUDA_R_32F, outputs, compute, CUBLAS_GEMM_DEFAULT),
-                 err);
+    return df_cublas_check(&cuda->library,
+                           cuda->library.gemm(cuda->cublas, CUBLAS_OP_T, CUBLAS_OP_N, outputs, rows, in, &one,
+                                              p.weights, type, in, x, type, in, &zero, z, CUDA_R_32F, outputs, compute,
+                                              CUBLAS_GEMM_DEFAULT),
+                           "a product", err);
 }
 
 df_status run_piece(df_engine *engine, const product &p, int64_t first, int outputs, df_error *err) {
