@@ -31,7 +31,6 @@ static bool parse_isa(const char *name, df_isa *isa) {
     }
 PARSE(parse_backend, df_backend, df_backend_name, DF_BACKEND_CUDA)
 PARSE(parse_class, df_class, df_class_name, DF_CLASS_FAST)
-PARSE(parse_products, df_products, df_products_name, DF_PRODUCTS_BF16)
 
 /* The options that say what computes. 1: taken, 0: another word, -1: a usage error in *code. */
 static int take_engine_option(const char *command, const char *word, const char *value, dp_run_options *options,
@@ -48,7 +47,7 @@ static int take_engine_option(const char *command, const char *word, const char 
         good = parse_class(value, &options->numeric_class);
         takes = "exact, cublas or fast";
     } else if (strcmp(word, "--products") == 0) {
-        good = parse_products(value, &options->products);
+        good = df_products_parse(value, &options->products);
         takes = "f32, tf32 or bf16";
     } else {
         return 0;
