@@ -153,7 +153,7 @@ oracles: build $(VENV)/ready
 # ---- Housekeeping -------------------------------------------------------------------------------------------------------
 
 format:
-	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu harness/*.[ch] harness/tests/*.[ch])
+	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu impl/cuda/*.cuh harness/*.[ch] harness/tests/*.[ch])
 
 clean:
 	rm -rf $(BUILD)

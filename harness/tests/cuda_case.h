@@ -42,6 +42,7 @@ void cuda_matrix_release(cuda_matrix *m);
 TCase *tcase_cuda_ops(void);
 TCase *tcase_cuda_heads(void);
 TCase *tcase_cuda_draft(void);
+TCase *tcase_cuda_faults(void);
 TCase *tcase_cuda_engine(void);
 
 #endif

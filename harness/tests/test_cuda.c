@@ -86,6 +86,7 @@ Suite *suite_cuda(void) {
     suite_add_tcase(suite, tcase_cuda_ops());
     suite_add_tcase(suite, tcase_cuda_heads());
     suite_add_tcase(suite, tcase_cuda_draft());
+    suite_add_tcase(suite, tcase_cuda_faults());
     suite_add_tcase(suite, tcase_cuda_engine());
     return suite;
 }

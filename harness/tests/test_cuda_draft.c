@@ -254,6 +254,13 @@ TCase *tcase_cuda_draft(void) {
     tcase_add_test(tests, a_cache_exported_on_one_backend_is_the_same_bytes_and_goes_on_on_the_other);
     tcase_add_test(tests, a_cache_is_not_taken_over_between_products_that_round_otherwise);
     tcase_add_test(tests, a_block_is_embedded_as_on_the_cpu);
+    return tests;
+}
+
+/* A case of its own: one of its faults reads memory that nothing wrote, which a sanitizer rightly reports. */
+TCase *tcase_cuda_faults(void) {
+    TCase *tests = tcase_create("faults");
+    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, another_order_of_sums_on_the_device_is_found_against_the_cpu);
     tcase_add_test(tests, a_value_that_a_kernel_leaves_out_is_found_because_scratch_is_poisoned);
     tcase_add_test(tests, without_a_fault_the_device_and_the_cpu_are_identical);
