@@ -15,6 +15,8 @@ static const struct {
     {"check", "one checkpoint against one oracle: every stage, every round, one verdict", cmd_check},
     {"gate", "every case of fixtures/cases.json, one verdict", cmd_gate},
     {"identity", "the same bits however the work is cut: rounds, histories, threads, instruction sets", cmd_identity},
+    {"record", "one run's stages, bit by bit, as a file", cmd_record},
+    {"compare", "two files, stage by stage: recordings of any engine, oracles", cmd_compare},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
     {"bench", "load time, forward times, memory", cmd_bench},
