@@ -10,8 +10,7 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* The mode that the oracle was computed with, which decides what it is admitted as. */
-static df_status oracle_precision(const char *path, df_precision *out, df_error *err) {
+df_status dp_oracle_precision(const char *path, df_precision *out, df_error *err) {
     dp_oracle *oracle = NULL;
     TRY(dp_oracle_open(path, &oracle, err));
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "precision");
@@ -42,7 +41,7 @@ static df_status load_head(const dp_run_setup *setup, dp_run_record *run, df_err
 
 static df_status load(const dp_run_setup *setup, dp_run_record *run, df_error *err) {
     df_precision claimed = DF_PRECISION_STORED;
-    TRY(oracle_precision(setup->oracle, &claimed, err));
+    TRY(dp_oracle_precision(setup->oracle, &claimed, err));
     TRY(dp_admit(setup->checkpoint, setup->oracle, claimed, &run->in, err));
     run->precision = setup->has_precision ? setup->precision : claimed;
     run->engine = setup->engine;

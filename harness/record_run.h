@@ -32,6 +32,9 @@ typedef struct dp_run_record {
     dp_recording stages;
 } dp_run_record;
 
+/* The mode that an oracle was computed with. Codes: those of dp_oracle_open, "provenance.precision". */
+df_status dp_oracle_precision(const char *path, df_precision *out, df_error *err);
+
 /* Release *out whatever the outcome. Codes: those of dp_admit, df_engine_create, df_draft_load_as, dp_head_load, and
  * "oracle.head.unused". */
 df_status dp_run_and_record(const dp_run_setup *setup, dp_run_record *out, df_error *err);

@@ -8,7 +8,7 @@
 
 enum { MOST_THREADS = 1024 };
 
-static bool parse_isa(const char *name, df_isa *isa) {
+bool dp_parse_isa(const char *name, df_isa *isa) {
     static const char *const names[] = {
         [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
     for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
@@ -44,7 +44,7 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
     else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
         *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
         return -1;
-    } else if (strcmp(word, "--isa") == 0 && !parse_isa(value, &options->isa)) {
+    } else if (strcmp(word, "--isa") == 0 && !dp_parse_isa(value, &options->isa)) {
         *code = dp_usage_error(command, "--isa takes generic, avx2 or avx512, found '%s'", value);
         return -1;
     }

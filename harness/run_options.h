@@ -27,6 +27,9 @@ typedef struct dp_run_options {
  * option; -1: a usage error, reported, the exit code is in *code. */
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code);
 
+/* generic, avx2, avx512. False: no such name. */
+bool dp_parse_isa(const char *name, df_isa *isa);
+
 /* "dflash-parity check --checkpoint X ..." from the words given; the caller frees it. NULL when out of memory. */
 char *dp_command_line(int argc, char **argv);
 

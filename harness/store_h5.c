@@ -282,11 +282,11 @@ static df_status check_signature(const char *path, df_error *err) {
         return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be opened: %s. Check the path and its permissions.",
                        path, strerror(errno));
     const ssize_t got = pread(fd, start, sizeof start, 0);
-    const int reason = errno;
+    const int failure = errno;
     close(fd);
     if (got < 0)
         return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
-                       strerror(reason));
+                       strerror(failure));
     if (got < (ssize_t)sizeof start || memcmp(start, signature, sizeof start) != 0)
         return df_fail(err, DF_ERR_REFUSED, "oracle.format",
                        "%s: not an HDF5 file: its first 8 bytes are not the HDF5 signature. Give the path of an oracle "
