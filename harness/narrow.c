@@ -107,9 +107,8 @@ static bool covers(const unsigned char *mark, int64_t size, int64_t first, int64
 
 static bool find_tile(const unsigned char *mark, dp_axis *axis) {
     for (int64_t tile = 2; tile < axis->size; tile *= 2) {
-        const int64_t first = axis->first / tile * tile;
-        const int64_t last = first + tile - 1 < axis->size ? first + tile - 1 : axis->size - 1;
-        if (axis->last > last || !covers(mark, axis->size, first, last, 1, 0)) continue;
+        const int64_t first = axis->first / tile * tile, last = first + tile - 1;
+        if (last >= axis->size || axis->last > last || !covers(mark, axis->size, first, last, 1, 0)) continue;
         axis->modulus = tile;
         return true;
     }

@@ -61,9 +61,9 @@ static void values_text(const dp_narrowing *n, char text[AXIS_TEXT]) {
                                         [DP_VALUES_ZERO] = "B is 0 at each of them",
                                         [DP_VALUES_NEGATED] = "B is A with the other sign"};
     if (n->values == DP_VALUES_SCALED)
-        snprintf(text, AXIS_TEXT, "B is A times %.9g, up to rounding", n->factor);
+        snprintf(text, AXIS_TEXT, "B is A times %.7g, up to rounding", n->factor);
     else if (n->values == DP_VALUES_SHIFTED)
-        snprintf(text, AXIS_TEXT, "B is A plus %.9g, up to rounding", n->term);
+        snprintf(text, AXIS_TEXT, "B is A plus %.6g, up to rounding", n->term);
     else if (n->values == DP_VALUES_OTHER_ROW || n->values == DP_VALUES_OTHER_HEAD)
         snprintf(text, AXIS_TEXT, "B's %s is, bit by bit, A's %s %lld places %s",
                  n->values == DP_VALUES_OTHER_ROW ? "row" : "head", n->values == DP_VALUES_OTHER_ROW ? "row" : "head",

@@ -36,6 +36,7 @@
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
+    X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \
     X(cli)
