@@ -282,6 +282,9 @@ static int check_usage(bisect *b) {
         return dp_usage_error("bisect", "--good and --bad are both needed");
     if (!revisions && (b->repository != NULL || b->build != NULL || b->step_run != NULL))
         return dp_usage_error("bisect", "--repo, --build and --run belong to --good and --bad");
+    if ((files || revisions) && (b->run.threads != 0 || b->run.isa != DF_ISA_BEST))
+        return dp_usage_error("bisect", "%s: --threads and --isa do not apply",
+                              files ? "two files are not run" : "a revision runs as it is, or as --run says");
     if (b->expect != NULL && !dp_expectation_parse(b->expect, &b->compare))
         return dp_usage_error("bisect", "--expect takes identical, equal, ulp:N or envelope, found '%s'", b->expect);
     return DP_EXIT_PASS;

@@ -23,8 +23,8 @@ df_status dp_geometry_check(const df_config *config, const cJSON *claim, const c
 df_status dp_geometry_compare(const cJSON *first, const cJSON *second, const char *where_first,
                               const char *where_second, df_error *err);
 
-/* The config that a geometry record describes, as far as arithmetic goes (no file, no vocabulary of taps beyond the
- * record). `where` names the record's file. What dp_geometry_of makes of it is the record again; otherwise the record
+/* The config that a geometry record describes, as far as arithmetic and shapes go (a record has no
+ * max_position_embeddings, for one). `where` names the record's file. What dp_geometry_of makes of it is the record again; otherwise the record
  * is refused with the codes above or "geometry.field.malformed". */
 df_status dp_geometry_config(const cJSON *record, const char *where, df_config *out, df_error *err);
 

@@ -107,7 +107,8 @@ static df_status list_faults(const attention *a, fault **list, int *count, df_er
                          .causal = a->layer->causal,
                          .window = a->layer->window,
                          .alive = true,
-                         .words = "B's values follow from the queries, keys and values that B recorded, so the difference came in with them, or A is at fault"};
+                         .words = "B's values follow from the queries, keys and values that B recorded, so the "
+                                  "difference came in with them, or A is at fault"};
     fault f = plain;
     (*list)[(*count)++] = plain;
     f.kind = DP_CAUSE_SEGMENT_MISSING;

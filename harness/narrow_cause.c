@@ -313,7 +313,9 @@ static void put_words(const standing *s, dp_cause *out) {
         snprintf(what, sizeof what, "B adds the bias twice");
         break;
     case DP_CAUSE_INHERITED:
-        snprintf(what, sizeof what, "B's values follow from the inputs that B recorded, so the difference came in with them, or A is at fault");
+        snprintf(
+            what, sizeof what,
+            "B's values follow from the inputs that B recorded, so the difference came in with them, or A is at fault");
         break;
     default:
         break;

@@ -228,6 +228,8 @@ START_TEST(a_wrong_word_of_bisect_is_a_usage_error) {
         {{"--case", "tiny-plain", "--good", "HEAD"}, "--good and --bad are both needed"},
         {{"--case", "tiny-plain", "--build", "make"}, "belong to --good and --bad"},
         {{"--expect", "nothing", "a.h5", "b.h5"}, "found 'nothing'"},
+        {{"a.h5", "b.h5", "--threads", "2"}, "two files are not run: --threads and --isa do not apply"},
+        {{"--good", "a", "--bad", "b", "--isa", "avx2"}, "as --run says: --threads and --isa do not apply"},
         {{"a.h5", "b.h5", "--case", "tiny-plain"}, "--case, --precision and --lm-head do not apply"},
     };
     for (size_t i = 0; i < sizeof usage / sizeof *usage; i++) {
