@@ -24,9 +24,9 @@ static int search_for(int count, int culprit, unsigned broken, int *first, int *
     for (int next; (next = dp_search_next(&search)) >= 0; tries++) {
         ck_assert_int_lt(next, count);
         ck_assert_int_eq(search.state[next], DP_TRIAL_NONE);
-        search.state[next] = (broken >> next & 1u) != 0 ? DP_TRIAL_SKIPPED
-                             : next >= culprit          ? DP_TRIAL_BAD
-                                                        : DP_TRIAL_GOOD;
+        search.state[next] = next < MOST && (broken >> next & 1u) != 0 ? DP_TRIAL_SKIPPED
+                             : next >= culprit                         ? DP_TRIAL_BAD
+                                                                       : DP_TRIAL_GOOD;
         ck_assert_int_le(tries, count);
     }
     dp_search_suspects(&search, first, last);
