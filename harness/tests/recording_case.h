@@ -1,6 +1,6 @@
 /*
  * recording_case.h - two recordings of a stored case that a test may spoil: the reference A, and B, which the tools of
- * scratch.h change (sf_path). Both start as the same run.
+ * scratch.h change (sf_path). B starts as a copy of A.
  */
 #ifndef DP_TESTS_RECORDING_CASE_H
 #define DP_TESTS_RECORDING_CASE_H
@@ -13,9 +13,11 @@
 
 extern char rc_a[SCRATCH_PATH]; /* path of A */
 
-/* Copies the case's checkpoint and oracle (beside B, as case.h5) and records A and B from it. */
+/* Copies the case's checkpoint and oracle (beside B, as case.h5) and records A from it, of which B is a copy. */
 void rc_open(const char *name);
-/* Records the checkpoint in the folder again, as it now is, as B, and gives B the records of A: a run of a drafter with
+/* Records the checkpoint in the folder again, as it now is, as B. */
+void rc_record(void);
+/* The same, and B is given the records of A: a run of a drafter with
  * a fault, which claims to be a run of the right one. */
 void rc_record_fault(void);
 /* Geometry and provenance of B become A's. */

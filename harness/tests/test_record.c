@@ -76,6 +76,7 @@ END_TEST
 START_TEST(the_same_run_gives_the_same_bytes) {
     size_t left = 0, right = 0;
     rc_open("tiny-dspark");
+    rc_record();
     char *a = scratch_read(rc_a, &left), *b = scratch_read(sf_path, &right);
     ck_assert_uint_eq(left, right);
     ck_assert_mem_eq(a, b, left);

@@ -80,14 +80,8 @@ END_TEST
 
 START_TEST(a_run_of_other_weights_is_recorded_and_then_refused) {
     rc_open("tiny-plain");
-    scratch_path("case.h5", rc_a);
-    scratch_copy("oracles/tiny-plain.h5", "spare.h5");
-    char spare[SCRATCH_PATH];
-    scratch_path("spare.h5", spare);
-    scratch_copy(sf_path, "kept.h5");
-    scratch_copy("oracles/tiny-plain.h5", "oracle.h5");
     scratch_flip_weight("layers.1.mlp.up_proj.weight", 5, 3, false);
-    child_expect(CHILD("record", "--checkpoint", sf_folder, "--oracle", spare, "--out", sf_path), 0, "59 stages", "");
+    rc_record();
     rc_expect_refusal("compare.weights.differs", "layers.1.mlp.up_proj.weight");
 }
 END_TEST
@@ -117,10 +111,6 @@ START_TEST(a_stage_that_is_lacking_extra_or_of_another_shape_fails) {
     rc_open("tiny-plain");
     scratch_reshape(RC_STAGE "layers.2.out", DP_LOGICAL_F32, 2, turned);
     expect_fault("layers.2.out", DP_FAULT_SHAPE_B);
-    rc_open("tiny-plain");
-    sf_move_link(RC_STAGE "layers.2.out", RC_STAGE "layers.3.out");
-    sf_remove_link(RC_STAGE "layers.3.out");
-    expect_fault("layers.2.out", DP_FAULT_LACKING_B);
 }
 END_TEST
 
@@ -129,8 +119,6 @@ START_TEST(a_stage_that_the_geometry_does_not_have_fails) {
     const hid_t file = sf_edit();
     ck_assert_int_ge(H5Lcopy(file, RC_STAGE "layers.0.out", file, RC_STAGE "layers.3.out", H5P_DEFAULT, H5P_DEFAULT),
                      0);
-    const hid_t own = H5Dopen2(file, RC_STAGE "layers.0.out", H5P_DEFAULT);
-    H5Dclose(own);
     ck_assert_int_ge(H5Fclose(file), 0);
     expect_fault("layers.3.out", DP_FAULT_EXTRA_B);
 }
