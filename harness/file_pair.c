@@ -235,12 +235,10 @@ static df_status open_bars(const dp_file_pair_options *options, dp_file_pair *pa
                            "%s lacks stage %s, which its geometry demands, so there is no bar for it. Write the oracle "
                            "again.",
                            dp_oracle_path(pair->bars), pair->stages.spec[i].name);
-    const dp_admission judge = {.oracle = pair->lent != NULL            ? pair->lent
-                                          : pair->bars == pair->file[0] ? pair->file[0]
-                                                                        : pair->file[1],
-                                .config = pair->config,
-                                .stages = pair->stages};
-    return dp_admit_brackets(&judge, err);
+    dp_admission judge = {.oracle = pair->bars, .config = pair->config, .stages = pair->stages};
+    const df_status status = dp_admit_brackets(&judge, err);
+    pair->bracket = judge.bracket;
+    return status;
 }
 
 df_status dp_file_pair_open(const dp_file_pair_options *options, dp_file_pair *out, df_error *err) {
@@ -260,5 +258,6 @@ void dp_file_pair_release(dp_file_pair *pair) {
     dp_oracle_close(pair->file[1]);
     dp_oracle_close(pair->lent);
     dp_stage_set_release(&pair->stages);
+    free(pair->bracket);
     *pair = (dp_file_pair){.file = {NULL, NULL}};
 }

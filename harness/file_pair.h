@@ -18,21 +18,22 @@ typedef struct dp_file_pair_options {
 } dp_file_pair_options;
 
 typedef struct dp_file_pair {
-    dp_oracle *file[2];    /* owned */
-    dp_oracle *lent;       /* owned; NULL without a third file */
-    const dp_oracle *bars; /* borrowed: the third file, A or B; NULL: there are no bars */
+    dp_oracle *file[2]; /* owned */
+    dp_oracle *lent;    /* owned; NULL without a third file */
+    dp_oracle *bars;    /* borrowed: the third file, A or B; NULL: there are no bars */
     df_config config;
     int context, vocab;       /* rows; rows of the output head, 0 = none */
     dp_stage_set stages;      /* owned */
+    dp_difference *bracket;   /* owned, [stages.count]; NULL without bars */
     const char *precision[2]; /* borrowed from the files */
     int other_tensors;        /* tensors of other bytes, which across_precisions let pass */
 } dp_file_pair;
 
 /*
- * Release *out whatever the outcome. Codes: those of dp_store_open, dp_geometry_config and dp_geometry_compare, and
+ * Release *out whatever the outcome. Codes: those of dp_store_open, dp_geometry_config and dp_geometry_compare,
  * "compare.input.missing", "compare.input.shape", "compare.input.differs", "compare.weights.missing",
- * "compare.weights.differs", "compare.head.differs", "compare.precision", "compare.bars", "oracle.bracket",
- * "oracle.integers".
+ * "compare.weights.differs", "compare.head.differs", "compare.precision", "compare.bars", and those of
+ * dp_admit_brackets.
  */
 df_status dp_file_pair_open(const dp_file_pair_options *options, dp_file_pair *out, df_error *err);
 void dp_file_pair_release(dp_file_pair *pair);

@@ -15,7 +15,7 @@
 static double allowance(const dp_file_stage *stage) {
     const bool max_failed = stage->difference.max_rel > stage->bar.max_rel;
     /* When only the norm is too large, some element is beyond the norm's bar: were none, the norm would hold. */
-    return max_failed || stage->headroom >= 0.0 ? stage->bar.max_rel : stage->bar.l2_rel;
+    return max_failed || dp_headroom_passes(stage->headroom) ? stage->bar.max_rel : stage->bar.l2_rel;
 }
 
 static void mask_by_envelope(const dp_file_stage *stage, const dp_stage_sides *sides, bool *off) {

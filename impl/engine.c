@@ -34,9 +34,10 @@ df_status df_engine_create(const df_engine_options *options, df_engine **out, df
         return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
                        "The CPU backend computes the exact class alone: classes cublas and fast belong to the CUDA "
                        "backend. Ask for the exact class.");
-    if (options->products != DF_PRODUCTS_F32)
+    if (options->products < DF_PRODUCTS_F32 || options->products > DF_PRODUCTS_BF16)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.products",
-                       "The CPU backend multiplies in float32 alone. Leave the products at float32.");
+                       "Products are f32, tf32 or bf16: found the value %d. Choose one of the three.",
+                       (int)options->products);
     if (options->threads < 0)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.threads",
                        "The number of threads must be 0 (all cores) or more: found %d.", options->threads);
@@ -64,6 +65,20 @@ void df_engine_destroy(df_engine *engine) {
     df_pool_destroy(engine->pool);
     df_arena_release(&engine->arena);
     free(engine);
+}
+
+static const char *const products_names[] = {
+    [DF_PRODUCTS_F32] = "f32", [DF_PRODUCTS_TF32] = "tf32", [DF_PRODUCTS_BF16] = "bf16"};
+
+const char *df_products_name(df_products products) { return products_names[products]; }
+
+bool df_products_parse(const char *name, df_products *out) {
+    for (int i = DF_PRODUCTS_F32; i <= DF_PRODUCTS_BF16; i++)
+        if (strcmp(name, products_names[i]) == 0) {
+            *out = (df_products)i;
+            return true;
+        }
+    return false;
 }
 
 int df_engine_threads(const df_engine *engine) { return df_pool_threads(engine->pool); }

@@ -198,6 +198,7 @@ START_TEST(engines_that_are_not_built_are_refused_by_name) {
     } wrong[] = {{{.backend = DF_BACKEND_CUDA}, DF_ERR_DEVICE, "engine.backend"},
                  {{.numeric_class = DF_CLASS_CUBLAS}, DF_ERR_ARGUMENT, "engine.class"},
                  {{.numeric_class = DF_CLASS_FAST}, DF_ERR_ARGUMENT, "engine.class"},
+                 {{.products = (df_products)3}, DF_ERR_ARGUMENT, "engine.products"},
                  {{.threads = -1}, DF_ERR_ARGUMENT, "engine.threads"},
                  {{.threads = INT_MIN}, DF_ERR_ARGUMENT, "engine.threads"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
