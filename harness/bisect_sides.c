@@ -24,6 +24,7 @@ static bool apply(const char *key, const char *value, dp_run_setup *setup) {
     int index = -1;
     if (strcmp(key, "isa") == 0) return dp_parse_isa(value, &engine->isa);
     if (strcmp(key, "precision") == 0) return setup->has_precision = df_precision_parse(value, &setup->precision);
+    if (strcmp(key, "products") == 0) return df_products_parse(value, &engine->products);
     if (strcmp(key, "threads") == 0) {
         const bool good = dp_parse_int(value, 1, MOST_THREADS, &threads);
         engine->threads = (int)threads;
@@ -33,8 +34,6 @@ static bool apply(const char *key, const char *value, dp_run_setup *setup) {
         engine->backend = (df_backend)index;
     if (strcmp(key, "class") == 0 && (index = index_of(dp_class_name, value)) >= 0)
         engine->numeric_class = (df_class)index;
-    if (strcmp(key, "products") == 0 && (index = index_of(dp_products_name, value)) >= 0)
-        engine->products = (df_products)index;
     return index >= 0;
 }
 

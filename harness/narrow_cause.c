@@ -4,7 +4,6 @@
 #include "canon.h"
 #include "dtype.h"
 #include "error.h"
-#include "record_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -370,7 +369,7 @@ df_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *s
         return unexamined(out, "the run held its matrices in another precision than the file's");
     const cJSON *engine = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(source->run), "engine");
     const char *products = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(engine, "products"));
-    if (products != NULL && strcmp(products, dp_products_name(DF_PRODUCTS_F32)) != 0)
+    if (products != NULL && strcmp(products, df_products_name(DF_PRODUCTS_F32)) != 0)
         return unexamined(out, "the run rounded the operands of its products");
     if (!find_tensor(source->draft, p.weight, &p.w) || p.w.rank != 2 ||
         (p.bias[0] != '\0' && !find_tensor(source->draft, p.bias, &p.wb)))

@@ -32,12 +32,6 @@ const char *dp_class_name(int numeric_class) {
     return name_in(names, sizeof names / sizeof *names, numeric_class);
 }
 
-const char *dp_products_name(int products) {
-    static const char *const names[] = {
-        [DF_PRODUCTS_F32] = "f32", [DF_PRODUCTS_TF32] = "tf32", [DF_PRODUCTS_BF16] = "bf16"};
-    return name_in(names, sizeof names / sizeof *names, products);
-}
-
 /* ---- Provenance ----------------------------------------------------------------------------------------------------
  */
 
@@ -46,7 +40,7 @@ cJSON *dp_engine_facts(const df_engine *engine, const df_engine_options *options
     const bool good = cJSON_AddStringToObject(facts, "name", "dflash-parity") != NULL &&
                       cJSON_AddStringToObject(facts, "backend", dp_backend_name((int)options->backend)) != NULL &&
                       cJSON_AddStringToObject(facts, "class", dp_class_name((int)options->numeric_class)) != NULL &&
-                      cJSON_AddStringToObject(facts, "products", dp_products_name((int)options->products)) != NULL &&
+                      cJSON_AddStringToObject(facts, "products", df_products_name(options->products)) != NULL &&
                       cJSON_AddStringToObject(facts, "isa", df_engine_isa(engine)) != NULL &&
                       cJSON_AddNumberToObject(facts, "threads", df_engine_threads(engine)) != NULL;
     if (good) return facts;
