@@ -3,7 +3,6 @@
 
 #include "cli.h"
 #include "error.h"
-#include "record_file.h"
 #include "run_options.h"
 
 #include <stdio.h>
@@ -11,17 +10,9 @@
 
 enum { WORD = 64, MOST_THREADS = 1024 };
 
-/* The index of a name in a list that ends with NULL; -1: not in it. */
-static int index_of(const char *(*name)(int), const char *word) {
-    for (int i = 0; name(i) != NULL; i++)
-        if (strcmp(name(i), word) == 0) return i;
-    return -1;
-}
-
 static bool apply(const char *key, const char *value, dp_run_setup *setup) {
     df_engine_options *engine = &setup->engine;
     long threads = 0;
-    int index = -1;
     if (strcmp(key, "isa") == 0) return dp_parse_isa(value, &engine->isa);
     if (strcmp(key, "precision") == 0) return setup->has_precision = df_precision_parse(value, &setup->precision);
     if (strcmp(key, "products") == 0) return df_products_parse(value, &engine->products);
@@ -30,11 +21,8 @@ static bool apply(const char *key, const char *value, dp_run_setup *setup) {
         engine->threads = (int)threads;
         return good;
     }
-    if (strcmp(key, "backend") == 0 && (index = index_of(dp_backend_name, value)) >= 0)
-        engine->backend = (df_backend)index;
-    if (strcmp(key, "class") == 0 && (index = index_of(dp_class_name, value)) >= 0)
-        engine->numeric_class = (df_class)index;
-    return index >= 0;
+    if (strcmp(key, "backend") == 0) return dp_parse_backend(value, &engine->backend);
+    return strcmp(key, "class") == 0 && dp_parse_class(value, &engine->numeric_class);
 }
 
 df_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, df_error *err) {

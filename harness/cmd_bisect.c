@@ -52,7 +52,7 @@ static const char help[] =
     "identical)\n"
     "  -k GLOB           look only at the stages that GLOB matches\n"
     "  --threads N       threads to use (default: all cores)\n"
-    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n"
+    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n" DP_BACKEND_OPTIONS_HELP
     "  --json            print the result as JSON\n"
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
     "  --help            this text\n"
@@ -321,7 +321,11 @@ int cmd_bisect(int argc, char **argv) {
     }
     code = check_usage(&b);
     if (code != DP_EXIT_PASS) return code;
-    b.setup.engine = (df_engine_options){.threads = (int)b.run.threads, .isa = b.run.isa};
+    b.setup.engine = (df_engine_options){.threads = (int)b.run.threads,
+                                         .isa = b.run.isa,
+                                         .backend = b.run.backend,
+                                         .numeric_class = b.run.numeric_class,
+                                         .products = b.run.products};
     b.compare.filter = b.run.filter;
     char *command = dp_command_line(argc, argv);
     b.command = command != NULL ? command : "dflash-parity bisect";

@@ -19,7 +19,7 @@ static const char help[] =
     "read. The oracle lends its inputs alone; nothing is judged.\n"
     "\n" DP_SUBJECT_OPTIONS_HELP "  --out FILE        the recording, written whole or not at all\n"
     "  --threads N       threads to use (default: all cores)\n"
-    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n"
+    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n" DP_BACKEND_OPTIONS_HELP
     "  --json            print a summary as JSON\n"
     "  --help            this text\n"
     "\n"
@@ -79,7 +79,11 @@ int cmd_record(int argc, char **argv) {
     if (options.list || options.filter != NULL)
         return dp_usage_error("record", "a recording holds every stage: -k and --list do not apply");
     if (options.out == NULL) return dp_usage_error("record", "--out FILE is needed");
-    dp_run_setup setup = {.engine = {.threads = (int)options.threads, .isa = options.isa}};
+    dp_run_setup setup = {.engine = {.threads = (int)options.threads,
+                                     .isa = options.isa,
+                                     .backend = options.backend,
+                                     .numeric_class = options.numeric_class,
+                                     .products = options.products}};
     dp_subject_source source;
     code = dp_subject_resolve("record", &subject, &source, &setup);
     if (code != DP_EXIT_PASS) return code;

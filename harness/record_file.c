@@ -14,32 +14,14 @@
 
 enum { PATH_SIZE = 4096, LARGEST_CONFIG = 1 << 24 };
 
-/* ---- Names ---------------------------------------------------------------------------------------------------------
- */
-
-static const char *name_in(const char *const *names, int count, int index) {
-    return index >= 0 && index < count ? names[index] : NULL;
-}
-
-const char *dp_backend_name(int backend) {
-    static const char *const names[] = {[DF_BACKEND_CPU] = "cpu", [DF_BACKEND_CUDA] = "cuda"};
-    return name_in(names, sizeof names / sizeof *names, backend);
-}
-
-const char *dp_class_name(int numeric_class) {
-    static const char *const names[] = {
-        [DF_CLASS_EXACT] = "exact", [DF_CLASS_CUBLAS] = "cublas", [DF_CLASS_FAST] = "fast"};
-    return name_in(names, sizeof names / sizeof *names, numeric_class);
-}
-
 /* ---- Provenance ----------------------------------------------------------------------------------------------------
  */
 
 cJSON *dp_engine_facts(const df_engine *engine, const df_engine_options *options) {
     cJSON *facts = dp_environment();
     const bool good = cJSON_AddStringToObject(facts, "name", "dflash-parity") != NULL &&
-                      cJSON_AddStringToObject(facts, "backend", dp_backend_name((int)options->backend)) != NULL &&
-                      cJSON_AddStringToObject(facts, "class", dp_class_name((int)options->numeric_class)) != NULL &&
+                      cJSON_AddStringToObject(facts, "backend", df_backend_name(options->backend)) != NULL &&
+                      cJSON_AddStringToObject(facts, "class", df_class_name(options->numeric_class)) != NULL &&
                       cJSON_AddStringToObject(facts, "products", df_products_name(options->products)) != NULL &&
                       cJSON_AddStringToObject(facts, "isa", df_engine_isa(engine)) != NULL &&
                       cJSON_AddNumberToObject(facts, "threads", df_engine_threads(engine)) != NULL;

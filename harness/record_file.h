@@ -19,8 +19,4 @@ df_status dp_record_to_file(const dp_run_setup *setup, const char *command, cons
  * facts. The caller deletes it; NULL when out of memory. */
 cJSON *dp_engine_facts(const df_engine *engine, const df_engine_options *options);
 
-/* "cpu", "cuda"; "exact", "cublas", "fast". NULL beyond the last. */
-const char *dp_backend_name(int backend);
-const char *dp_class_name(int numeric_class);
-
 #endif

@@ -39,7 +39,8 @@
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \
-    X(cli)
+    X(cli)                                                                                                             \
+    X(cuda)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);
 DP_SUITES(DP_DECLARE_SUITE)
