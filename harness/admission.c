@@ -236,7 +236,7 @@ static df_status check_integers(const dp_admission *a, const dp_stage_spec *spec
     return status;
 }
 
-static df_status check_brackets(dp_admission *a, df_error *err) {
+df_status dp_admit_brackets(dp_admission *a, df_error *err) {
     df_status status = DF_OK;
     a->bracket = calloc((size_t)a->stages.count, sizeof *a->bracket);
     if (a->bracket == NULL)
@@ -280,7 +280,7 @@ df_status dp_admit(const char *checkpoint, const char *oracle, df_precision prec
     if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
     if (status == DF_OK) status = check_stage_list(out, err);
     if (status == DF_OK) status = read_inputs(out, err);
-    if (status == DF_OK) status = check_brackets(out, err);
+    if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;
 }
 

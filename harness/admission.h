@@ -34,6 +34,9 @@ typedef struct dp_admission {
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
                    df_error *err);
+/* The part of the above that needs no checkpoint: the reference's own runs do not contradict each other at any stage of
+ * admission->stages, and admission->bracket is measured. Codes: those of dp_admit from "oracle.sampling.sparse" on. */
+df_status dp_admit_brackets(dp_admission *admission, df_error *err);
 void dp_admission_release(dp_admission *admission);
 
 #endif
