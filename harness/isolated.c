@@ -85,7 +85,9 @@ static df_status read_oracle(run *r) {
     for (int i = 0; i < r->in->stages.count; i++) {
         const dp_stage_spec *spec = &r->in->stages.spec[i];
         dp_array array = {.value = NULL};
-        TRY(dp_oracle_stage(r->in->oracle, DP_RUN_F64, spec->name, &array, r->err));
+        /* The frequencies that angles are made of are the float32 ones, in every run of the reference. */
+        const dp_run source = spec->stage == DF_STAGE_ROPE_INV_FREQ ? DP_RUN_F32 : DP_RUN_F64;
+        TRY(dp_oracle_stage(r->in->oracle, source, spec->name, &array, r->err));
         if (array.count == array.total && array.stride == 1) {
             double *value = array.value;
             array.value = NULL;
