@@ -54,12 +54,13 @@ static inline dp_approx dp_evaluated(dp_approx a) {
     return a;
 }
 
-/* The result of an operation that rounds once. A value that the format holds and that has no error is not rounded. */
+/* The result of an operation that rounds once. A value that the format holds, of operands without error, is not
+ * rounded: it has no bound, but it stays in the statistics, which must not pick the results that happened to be off. */
 static inline dp_approx dp_rounded_as(const dp_class_model *m, dp_approx a, double square) {
-    if (m->float32 && a.error == 0.0 && (double)(float)a.value == a.value) return a;
     const double typical = dp_half_ulp(m, fabs(a.value));
-    a.error += dp_half_ulp(m, fabs(a.value) + a.error);
     a.variance += square * typical * typical;
+    if (m->float32 && a.error == 0.0 && (double)(float)a.value == a.value) return a;
+    a.error += dp_half_ulp(m, fabs(a.value) + a.error);
     return dp_evaluated(a);
 }
 static inline dp_approx dp_rounded(const dp_class_model *m, dp_approx a) {

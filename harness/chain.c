@@ -30,10 +30,9 @@ static part run_chain(const dp_class_model *m, const dp_terms *t, int first, int
         p.value += term;
         p.magnitude += fabs(term);
         p.square += term * term;
-        if (exact && m->float32 && (double)(float)p.value == p.value) continue;
-        exact = false;
         const double typical = dp_half_ulp(m, fabs(p.value));
-        p.error += dp_half_ulp(m, fabs(p.value) + p.error + t->slack);
+        exact = exact && m->float32 && (double)(float)p.value == p.value;
+        if (!exact) p.error += dp_half_ulp(m, fabs(p.value) + p.error + t->slack);
         together = term == before ? together : 0.0;
         p.variance += square * (typical * typical + 2.0 * typical * together);
         together += typical;

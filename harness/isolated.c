@@ -20,7 +20,8 @@ typedef struct run {
     dp_stage_values given;  /* every stage as the next ones saw it */
     dp_stage_values oracle; /* the oracle's own, where it stores the whole stage */
     dp_stage_values cached; /* the chained run's keys and values */
-    int planted;            /* recorded stages that the plant has seen */
+    int taken;              /* recorded stages that were taken in */
+    df_status status;       /* of taking them in */
     double *taps, *noise;   /* the inputs, widened */
     df_error *err;
 } run;
@@ -28,11 +29,18 @@ typedef struct run {
 /* ---- The forward ---------------------------------------------------------------------------------------------------
  */
 
-/* Lets the plant change what was recorded since it last looked. */
-static void plant(run *r) {
+/* Shown to a replacement: what follows is computed from what then stands there. The others are only observed: what
+ * follows was computed from the values as they were, whatever is planted in the record of them. */
+static bool is_replaceable(const dp_recorded *stage) {
+    return stage->integer == NULL && stage->stage != DF_STAGE_ROPE_INV_FREQ && stage->stage <= DF_STAGE_LOGITS;
+}
+
+/* Takes in what was recorded since the last call, and lets the plant change it. */
+static void take_recorded(run *r) {
     const dp_plant *p = r->o->plant;
-    for (; r->planted < r->computed.count; r->planted++) {
-        const dp_recorded *stage = &r->computed.stage[r->planted];
+    for (; r->taken < r->computed.count; r->taken++) {
+        const dp_recorded *stage = &r->computed.stage[r->taken];
+        if (!is_replaceable(stage) && r->status == DF_OK) r->status = dp_stage_values_record(&r->given, stage, r->err);
         if (p != NULL)
             p->change(p->user, stage->stage, stage->layer, dp_dims_product(stage->rank, stage->dim), stage->value,
                       stage->integer);
@@ -43,7 +51,7 @@ static void plant(run *r) {
  * was computed otherwise, faults included. */
 static bool replace(void *user, const df_stage_view *view, float *value) {
     run *r = user;
-    plant(r);
+    take_recorded(r);
     const int64_t count = dp_dims_product(view->rank, view->dim);
     const dp_stage_value *oracle = dp_stage_values_find(&r->oracle, view->stage, view->layer);
     if (oracle != NULL && oracle->count == count) {
@@ -117,16 +125,17 @@ static df_status read_cache(run *r) {
     return dp_recording_status(&r->computed, r->err);
 }
 
-/* What each stage was computed from: what replaced a stage that is shown to a replacement, rounded as it was; otherwise
- * what was computed. */
+/* The stages that are shown to a replacement: the oracle's values where it has them all, rounded as they were,
+ * otherwise what was computed. */
 static df_status collect_given(run *r) {
     for (int i = 0; i < r->computed.count; i++) {
         const dp_recorded *recorded = &r->computed.stage[i];
         const dp_stage_value *oracle = dp_stage_values_find(&r->oracle, recorded->stage, recorded->layer);
-        TRY(dp_stage_values_record(&r->given, recorded, r->err));
-        const bool replaced = recorded->integer == NULL && recorded->stage != DF_STAGE_ROPE_INV_FREQ &&
-                              recorded->stage <= DF_STAGE_LOGITS;
-        if (!replaced || oracle == NULL) continue;
+        if (!is_replaceable(recorded)) continue;
+        if (oracle == NULL) {
+            TRY(dp_stage_values_record(&r->given, recorded, r->err));
+            continue;
+        }
         double *value = malloc((size_t)oracle->count * sizeof *value);
         if (value == NULL)
             return df_fail_memory(r->err, "the values of a stage", (size_t)oracle->count * sizeof *value);
@@ -235,7 +244,8 @@ df_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, 
     if (status == DF_OK) status = widen(r.in->noise, (size_t)c->block * hidden, &r.noise, err);
     if (status == DF_OK) status = run_forward(&r);
     if (status == DF_OK) status = read_cache(&r);
-    if (status == DF_OK) plant(&r);
+    take_recorded(&r);
+    if (status == DF_OK) status = r.status;
     if (status == DF_OK) status = collect_given(&r);
     for (int i = 0; status == DF_OK && i < r.in->stages.count; i++)
         status = judge_stage(&r, &r.in->stages.spec[i], &out[i]);

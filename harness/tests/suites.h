@@ -35,6 +35,7 @@
     X(store)                                                                                                           \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
+    X(isolated)                                                                                                        \
     X(check)                                                                                                           \
     X(identity)                                                                                                        \
     X(cli)
