@@ -8,5 +8,6 @@ int cmd_check(int argc, char **argv);    /* one checkpoint against one oracle */
 int cmd_gate(int argc, char **argv);     /* every case of a list, one verdict */
 int cmd_bench(int argc, char **argv);    /* times, as JSON and a table */
 int cmd_identity(int argc, char **argv); /* the same bits however the work is cut */
+int cmd_soak(int argc, char **argv);     /* isolated runs on made inputs: no bound may be left */
 
 #endif

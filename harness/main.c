@@ -15,6 +15,7 @@ static const struct {
     {"check", "one checkpoint against one oracle: every stage, every round, one verdict", cmd_check},
     {"gate", "every case of fixtures/cases.json, one verdict", cmd_gate},
     {"identity", "the same bits however the work is cut: rounds, histories, threads, instruction sets", cmd_identity},
+    {"soak", "many isolated runs on random inputs: no false alarm", cmd_soak},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
     {"bench", "load time, forward times, memory", cmd_bench},

@@ -35,6 +35,8 @@
     X(store)                                                                                                           \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
+    X(bounds)                                                                                                          \
+    X(soak)                                                                                                            \
     X(isolated)                                                                                                        \
     X(check)                                                                                                           \
     X(identity)                                                                                                        \
