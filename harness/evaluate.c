@@ -454,7 +454,7 @@ static df_status set_up(dp_job *job, dp_scratch *scratch, df_error *err) {
 /* ---- The whole -----------------------------------------------------------------------------------------------------
  */
 
-enum { ELEMENTS_PER_TASK = 64 };
+enum { ELEMENTS_PER_TASK = 64 }; /* a few rows of the small stages, and enough tasks of the large ones */
 
 typedef struct work {
     const dp_job *job;

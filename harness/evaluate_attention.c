@@ -66,7 +66,7 @@ static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, 
             (2.0 * m->exp_error + 1.0) * m->least; /* the function's, and the rounding of a subnormal */
         *key =
             (dp_approx){p, moved + own * exp(key->error) + least * binade + DP_EVALUATION_UNIT * p * (1.0 + distance),
-                        slope * slope * key->variance + own * own};
+                        slope * slope * key->variance + (own + least) * (own + least)};
         scratch->share[j] = p;
         error += key->error;
         variance += key->variance;
