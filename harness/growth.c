@@ -27,7 +27,7 @@ double dp_added_share(const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
     if (!alone->judged) return 0.0;
     if (alone->difference.nonfinite > 0 || !isfinite(alone->share)) return INFINITY;
-    return fmax(alone->share, over(alone->noise, alone->noise_bar));
+    return fmax(alone->share, fmax(over(alone->noise, alone->noise_bar), over(alone->peak, alone->peak_bar)));
 }
 
 static const dp_stage_result *find(const dp_result *result, const char *name) {
@@ -137,8 +137,8 @@ static void say_addition(writer *w, const dp_stage_result *stage) {
         say(w, " makes %lld values that are not finite from finite inputs", (long long)alone->difference.nonfinite);
     else if (alone->share > 1.0)
         say(w, " adds %.3g x its bound", alone->share);
-    else if (over(alone->noise, alone->noise_bar) > 1.0)
-        say(w, " adds %.3g x the rounding noise that it may", over(alone->noise, alone->noise_bar));
+    else if (dp_added_share(stage) > 1.0)
+        say(w, " adds %.3g x the rounding noise that it may", dp_added_share(stage));
     else if (alone->oracle_share > 1.0)
         say(w, " is not what follows from the oracle's own inputs (%.3g x what rounding them can change)",
             alone->oracle_share);

@@ -24,10 +24,9 @@ typedef struct dp_layer_growth {
     int layer;
     double in, out; /* relative L2 of the residual stream's chained error before and after the layer */
     double factor;  /* out / in; 0 when there was no error before it (the first layer starts from exact inputs) */
-    char
-        source[DF_STAGE_NAME_MAX]; /* the stage of the layer that added most, in units of its bound; "" when none of
-                                      them was run alone */
-    double source_share;           /* how many times its bound that stage added: isolated share of the bound */
+    char source[DF_STAGE_NAME_MAX]; /* the stage of the layer that added most, in units of its bound; "" when none of
+                                       them was run alone */
+    double source_share;            /* how many times its bound that stage added: isolated share of the bound */
 } dp_layer_growth;
 
 struct dp_result;
