@@ -47,13 +47,14 @@ HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wil
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
 
-.PHONY: parity test bench identity build oracles sanitize format clean help setup
-.PHONY: run-parity run-test run-bench run-identity build-facts
+.PHONY: parity test bench identity soak build oracles sanitize format clean help setup
+.PHONY: run-parity run-test run-bench run-identity run-soak build-facts
 
 help:
 	@echo 'make parity    verdict over every case of fixtures/cases.json'
 	@echo 'make test      the test suites'
 	@echo 'make identity  the same bits however the work is cut, full-size cases included'
+	@echo 'make soak      1,000 isolated runs on random inputs: no bound may raise a false alarm'
 	@echo 'make bench     times and memory of the full-size case, as a table and as reports/out/bench.json'
 	@echo 'make build     build/dflash-parity alone'
 	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
@@ -61,7 +62,7 @@ help:
 	@echo 'make format    clang-format over the sources'
 	@echo 'make clean     remove build/'
 
-parity test bench identity: setup
+parity test bench identity soak: setup
 	@$(MAKE) --no-print-directory run-$@
 
 build: setup
@@ -80,6 +81,9 @@ run-test: $(BUILD)/tests $(BUILD)/dflash-parity
 run-identity: $(BUILD)/dflash-parity
 	@mkdir -p reports/out
 	$(BUILD)/dflash-parity identity --case '*' --out reports/out/identity.json
+
+run-soak: $(BUILD)/dflash-parity
+	$(BUILD)/dflash-parity soak
 
 # With the environment of `make oracles` the reference is timed beside it; with gnuplot the cost is drawn.
 run-bench: $(BUILD)/dflash-parity

@@ -11,5 +11,6 @@ int cmd_identity(int argc, char **argv); /* the same bits however the work is cu
 int cmd_record(int argc, char **argv);   /* one run as a file */
 int cmd_compare(int argc, char **argv);  /* two files, stage by stage */
 int cmd_bisect(int argc, char **argv);   /* where two runs part */
+int cmd_soak(int argc, char **argv);     /* isolated runs on made inputs: no bound may be left */
 
 #endif

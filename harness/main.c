@@ -18,6 +18,7 @@ static const struct {
     {"record", "one run's stages, bit by bit, as a file", cmd_record},
     {"compare", "two files, stage by stage: recordings of any engine, oracles", cmd_compare},
     {"bisect", "where two runs part: the first divergent stage, and the commit that made it so", cmd_bisect},
+    {"soak", "many isolated runs on random inputs: no false alarm", cmd_soak},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
     {"bench", "load time, forward times, memory", cmd_bench},
