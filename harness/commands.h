@@ -11,5 +11,7 @@ int cmd_identity(int argc, char **argv); /* the same bits however the work is cu
 int cmd_record(int argc, char **argv);   /* one run as a file */
 int cmd_compare(int argc, char **argv);  /* two files, stage by stage */
 int cmd_bisect(int argc, char **argv);   /* where two runs part */
+int cmd_gpu_record(int argc, char **argv);    /* what a GPU found, as one file */
+int cmd_release_check(int argc, char **argv); /* whether such files are fresh */
 
 #endif
