@@ -23,14 +23,18 @@ static const struct {
     {"ladder", "what each precision mode does to error, argmax and tokens", cmd_ladder},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
+    {"gpu-record", "what a machine with a GPU found, as one file", cmd_gpu_record},
+    {"release-check", "whether the records of GPUs were made of these sources", cmd_release_check},
     {"bench", "load time, forward times, memory", cmd_bench},
 };
 
 static void print_help(FILE *to) {
     fprintf(to, "usage: dflash-parity COMMAND [options]\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
-    fprintf(to, "\n  --version what was built, and how\n  --help    this text; every command has its own --help\n");
+        fprintf(to, "  %-14s %s\n", commands[i].name, commands[i].what);
+    fprintf(
+        to,
+        "\n  --version      what was built, and how\n  --help         this text; every command has its own --help\n");
 }
 
 int main(int argc, char **argv) {

@@ -56,6 +56,6 @@ df_status dp_cause_of_attention(const dp_cause_source *source, const dp_stage_si
 
 /* gamma_n = n u / (1 - n u), the relative error of a sum of n products in float32 in any order (Higham, Accuracy and
  * Stability of Numerical Algorithms, section 3.1). */
-double dp_gamma(double n);
+double dp_float32_gamma(double n);
 
 #endif
