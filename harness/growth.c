@@ -23,11 +23,14 @@ static double over(double measure, double bar) {
     return isfinite(measure) && bar > 0.0 ? measure / bar : INFINITY;
 }
 
+/* A bound of half a unit in the last place is reached in full by many a correct stage, so what is within its bound is
+ * measured by its noise. */
 double dp_added_share(const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
     if (!alone->judged) return 0.0;
     if (alone->difference.nonfinite > 0 || !isfinite(alone->share)) return INFINITY;
-    return fmax(alone->share, fmax(over(alone->noise, alone->noise_bar), over(alone->peak, alone->peak_bar)));
+    if (alone->share > 1.0) return alone->share;
+    return fmax(over(alone->noise, alone->noise_bar), over(alone->peak, alone->peak_bar));
 }
 
 static const dp_stage_result *find(const dp_result *result, const char *name) {

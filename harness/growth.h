@@ -26,7 +26,7 @@ typedef struct dp_layer_growth {
     double factor;  /* out / in; 0 when there was no error before it (the first layer starts from exact inputs) */
     char source[DF_STAGE_NAME_MAX]; /* the stage of the layer that added most, in units of its bound; "" when none of
                                        them was run alone */
-    double source_share;            /* how many times its bound that stage added: isolated share of the bound */
+    double source_share;            /* how many times what it may that stage added */
 } dp_layer_growth;
 
 struct dp_result;
@@ -39,8 +39,8 @@ dp_share dp_share_of(const struct dp_stage_result *stage);
  * chained results, and the isolated ones as far as there are any. */
 df_status dp_growth(struct dp_result *result, df_error *err);
 
-/* How many times its bar the isolated run of a stage is: the largest of its measures over their bars, infinite when a
- * value is not finite. Above 1 the stage adds an error of its own. 0 when it was not run alone. */
+/* How many times what it may a stage adds: its worst element over the bound where that is more than 1, else its noise
+ * over the noise bar (isolated.h). Infinite when a value is not finite, 0 when it was not run alone. */
 double dp_added_share(const struct dp_stage_result *stage);
 
 /* Geometric mean of the layers' factors; 0 when no layer has one. */

@@ -75,7 +75,7 @@ void dp_ladder_text(FILE *to, const dp_ladder *ladder) {
         cell(to, ran(rung) ? label : "refused"));
     for (int layer = 0; layer < ladder->layers; layer++) {
         snprintf(label, sizeof label, "layers.%d.out", layer);
-        ROW(label, number_cell(to, rung, true, rung->layer[layer]));
+        ROW(label, number_cell(to, rung, true, ran(rung) ? rung->layer[layer] : 0.0));
     }
     ROW("final", number_cell(to, rung, true, rung->final));
     if (ladder->slots > 0)

@@ -84,7 +84,7 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
     else
         fprintf(to, "  %9s %9s", "-", "-");
     if (stage->isolated.judged)
-        fprintf(to, " %8.3g", dp_added_share(stage));
+        fprintf(to, " %8.3g", stage->isolated.share);
     else
         fprintf(to, " %8s", "-");
     fprintf(to, "%s\n", !failed && stage->headroom < DP_WARN_HEADROOM ? "  warn" : "");
