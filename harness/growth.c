@@ -4,6 +4,7 @@
 #include "error.h"
 #include "run_check.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,13 +115,13 @@ __attribute__((format(printf, 2, 3))) static void say(writer *w, const char *for
     if (length > 0) w->at += (size_t)length < DP_GROWTH_TEXT - w->at ? (size_t)length : DP_GROWTH_TEXT - 1 - w->at;
 }
 
-/* "layer 2 attn.context" for layers.2.attn.context; other names as they are. */
+/* "layer 2 attn.context" for layers.2.attn.context, "stage final" for final. */
 static void say_stage(writer *w, const char *name) {
     int layer, used = 0;
     if (sscanf(name, "layers.%d.%n", &layer, &used) == 1 && used > 0)
         say(w, "layer %d %s", layer, name + used);
     else
-        say(w, "%s", name);
+        say(w, "stage %s", name);
 }
 
 static void say_growth(writer *w, const dp_result *result) {
@@ -164,10 +165,11 @@ const char *dp_growth_text(const dp_result *result, char text[DP_GROWTH_TEXT]) {
     if (result->stage_count == 0) return text;
     if (first != NULL) {
         say_addition(&w, first);
-        if (adding > 1)
-            say(&w, ", and %d later stages add more than their bounds too", adding - 1);
-        else
+        if (adding == 1)
             say(&w, "; everything after only carries it");
+        else
+            say(&w, ", and %d later %s more than %s too", adding - 1, adding == 2 ? "stage adds" : "stages add",
+                adding == 2 ? "its bound" : "their bounds");
     } else if (judged == 0) {
         say(&w, "No stage was run alone, so added and inherited error cannot be told apart");
         if (chained != NULL) {
@@ -184,5 +186,6 @@ const char *dp_growth_text(const dp_result *result, char text[DP_GROWTH_TEXT]) {
         say(&w, "; ");
         say_growth(&w, result);
     }
+    text[0] = (char)toupper((unsigned char)text[0]);
     return text;
 }

@@ -5,17 +5,19 @@
 
 #include <math.h>
 
+/* The last columns, and the origin of the bar. */
 static void print_isolated(FILE *to, const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
     char where[DP_DIMS_TEXT];
     if (!alone->judged) {
-        fprintf(to, "  %9s %9s %9s %9s %8s %8s %8s %8s %s\n", "-", "-", "-", "-", "-", "-", "-", "-", "not run alone");
+        fprintf(to, "  %9s %9s %9s %9s %8s %8s %8s %8s %-26s %s\n", "-", "-", "-", "-", "-", "-", "-", "-",
+                "not run alone", stage->bar.origin);
         return;
     }
-    fprintf(to, "  %9.2e %9.2e %9.2e %9.2e %8.3g %8.3g %8.3g %8.3g %s at %s\n", alone->difference.l2_rel,
+    fprintf(to, "  %9.2e %9.2e %9.2e %9.2e %8.3g %8.3g %8.3g %8.3g %-10s at %-12s %s\n", alone->difference.l2_rel,
             stage->share.inherited, alone->share, alone->worst_bound, alone->tightness, alone->noise, alone->noise_bar,
             alone->oracle_share, alone->fed ? "fed" : "own inputs",
-            dp_coordinates_text(stage->rank, stage->dim, alone->worst, where));
+            dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), stage->bar.origin);
 }
 
 static void print_stage(FILE *to, const dp_stage_result *stage) {
@@ -40,10 +42,7 @@ void dp_report_full(FILE *to, const dp_result *result) {
     fprintf(to, "%-4s  %-26s %8s %9s %9s %9s %11s %8s %8s %8s %6s %5s %5s ", "", "stage", "values", "max abs",
             "max/rms", "rel L2", "1 - cosine", "ULP p50", "ULP p99", "ULP max", "signs", "NaN", "Inf");
     fprintf(to, "%-16s %16s %16s  %9s %9s %6s ", "worst at", "got", "reference", "L2 bar", "max bar", "left %");
-    fprintf(to, "  %9s %9s %9s %9s %8s %8s %8s %8s %s\n", "added L2", "inherited", "of bound", "bound", "loose x",
-            "noise", "noisebar", "oracle", "alone");
+    fprintf(to, "  %9s %9s %9s %9s %8s %8s %8s %8s %-26s %s\n", "added L2", "inherited", "of bound", "bound", "loose x",
+            "noise", "noisebar", "oracle", "alone", "origin of the bar");
     for (int i = 0; i < result->stage_count; i++) print_stage(to, &result->stage[i]);
-    for (int i = 0; i < result->stage_count; i++)
-        if (!result->stage[i].exact)
-            fprintf(to, "bar of %-26s %s\n", result->stage[i].name, result->stage[i].bar.origin);
 }

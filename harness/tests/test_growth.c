@@ -97,14 +97,17 @@ START_TEST(the_sentence_names_the_stage_that_adds_the_error) {
     dp_stage_result stage[STAGES];
     dp_result result = made(stage, three_layers, chained, STAGES);
     for (int i = 0; i < STAGES; i++) alone(&stage[i], 1e-8, 0.2);
-    expect_text(&result, "no stage adds more than its bound; the chained error grows by 1.7 x a layer");
+    expect_text(&result, "No stage adds more than its bound; the chained error grows by 1.7 x a layer");
     alone(&stage[5], 1e-4, 40.0);
-    expect_text(&result, "layer 2 attn.context adds 40 x its bound; everything after only carries it");
+    expect_text(&result, "Layer 2 attn.context adds 40 x its bound; everything after only carries it");
     alone(&stage[7], 1e-4, 3.0);
-    expect_text(&result, "layer 2 attn.context adds 40 x its bound, and 1 later stages add more than their bounds too");
+    expect_text(&result, "Layer 2 attn.context adds 40 x its bound, and 1 later stage adds more than its bound too");
+    alone(&stage[6], 1e-4, 2.0);
+    expect_text(&result, "Layer 2 attn.context adds 40 x its bound, and 2 later stages add more than their bounds too");
+    alone(&stage[6], 1e-8, 0.2);
     stage[5].isolated.difference.nonfinite = 2;
     stage[7].isolated.pass = true;
-    expect_text(&result, "layer 2 attn.context makes 2 values that are not finite from finite inputs; everything after "
+    expect_text(&result, "Layer 2 attn.context makes 2 values that are not finite from finite inputs; everything after "
                          "only carries it");
 }
 END_TEST
@@ -118,14 +121,14 @@ START_TEST(the_sentence_says_what_it_cannot_know) {
     expect_text(&result, "No stage was run alone, so added and inherited error cannot be told apart; first outside its "
                          "bar is layer 1 out; the chained error grows by 1.7 x a layer");
     for (int i = 0; i < STAGES; i++) alone(&stage[i], 1e-8, 0.2);
-    expect_text(&result, "no stage adds more than its bound, yet the chained run leaves its bars at layer 1 out; the "
+    expect_text(&result, "No stage adds more than its bound, yet the chained run leaves its bars at layer 1 out; the "
                          "chained error grows by 1.7 x a layer");
     stage[4].isolated.pass = false;
     stage[4].isolated.noise = 5.0;
-    expect_text(&result, "layer 1 out adds 2.5 x the rounding noise that it may; everything after only carries it");
+    expect_text(&result, "Layer 1 out adds 2.5 x the rounding noise that it may; everything after only carries it");
     stage[4].isolated.noise = 1.0;
     stage[4].isolated.oracle_share = 7.0;
-    expect_text(&result, "layer 1 out is not what follows from the oracle's own inputs (7 x what rounding them can "
+    expect_text(&result, "Layer 1 out is not what follows from the oracle's own inputs (7 x what rounding them can "
                          "change); everything after only carries it");
     expect_text(&empty, "");
 }
