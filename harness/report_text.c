@@ -3,6 +3,7 @@
 #include "report.h"
 
 #include "coordinates.h"
+#include "shortest.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static uint32_t bits_of(double value) {
 }
 
 static void print_failure(FILE *to, const dp_stage_result *stage) {
-    char where[DP_DIMS_TEXT];
+    char where[DP_DIMS_TEXT], want[DP_SHORTEST_TEXT];
     const dp_difference *d = &stage->difference;
     if (d->count == 0) {
         fprintf(to, "      the implementation did not show this stage with shape %s\n",
@@ -29,12 +30,11 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
                 d->worst_want, (long long)d->mismatches, (long long)d->count);
         return;
     }
-    fprintf(
-        to,
-        "      worst at %s: got %.9g (0x%08x), reference %.17g; %lld NaN, %lld infinite, %lld signs flipped, ULP p50 "
-        "%.3g p99 %.3g max %.3g\n",
-        where, d->worst_got, bits_of(d->worst_got), d->worst_want, (long long)d->nan, (long long)d->inf,
-        (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
+    fprintf(to,
+            "      worst at %s: got %.9g (0x%08x), reference %s; %lld NaN, %lld infinite, %lld signs flipped, ULP p50 "
+            "%.3g p99 %.3g max %.3g\n",
+            where, d->worst_got, bits_of(d->worst_got), dp_shortest(d->worst_want, want, sizeof want),
+            (long long)d->nan, (long long)d->inf, (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
     if (d->nonfinite > 0) {
         fprintf(to, "      bar: %s; values that are not finite cannot be held against it\n", stage->bar.origin);
         return;
@@ -46,13 +46,13 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
 /* What is wrong with the stage run alone. */
 static void print_addition(FILE *to, const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
-    char where[DP_DIMS_TEXT];
-    fprintf(
-        to,
-        "      alone, worst at %s: got %.9g (0x%08x), expected %.17g within %.3g (%s): %.3g times that; noise %.3g of "
-        "at most %.3g\n",
-        dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), alone->worst_got, bits_of(alone->worst_got),
-        alone->worst_want, alone->worst_bound, alone->bound, alone->share, alone->noise, alone->noise_bar);
+    char where[DP_DIMS_TEXT], want[DP_SHORTEST_TEXT];
+    fprintf(to,
+            "      alone, worst at %s: got %.9g (0x%08x), expected %s within %.3g (%s): %.3g times that; noise %.3g of "
+            "at most %.3g\n",
+            dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), alone->worst_got,
+            bits_of(alone->worst_got), dp_shortest(alone->worst_want, want, sizeof want), alone->worst_bound,
+            alone->bound, alone->share, alone->noise, alone->noise_bar);
 }
 
 /* A stage fails chained, alone, or both. */
