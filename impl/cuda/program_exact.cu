@@ -1,0 +1,114 @@
+/* program_exact.cu - the exact class's resident kernel: two blocks of four warps on each multiprocessor. */
+#include "cuda/program.cuh"
+
+#include "cuda/attend.cuh"
+#include "cuda/product_exact.cuh"
+
+template <int R> struct exact_shared {
+    union {
+        dc_finish_memory<R> finish;
+        dc_attend_memory<R> attend;
+        dc_exact_memory<R> exact;
+    };
+    dc_exact_input<R> input;
+    dc_phase phase[2];
+};
+
+/* Copies a phase to shared memory, where the next barrier shows it. */
+DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
+    enum { WORDS = sizeof(dc_phase) / 4 };
+    for (int i = thread; i < WORDS; i += DC_EXACT_THREADS)
+        reinterpret_cast<unsigned *>(to)[i] = __ldg(reinterpret_cast<const unsigned *>(from) + i);
+}
+
+template <int R>
+DC_DEVICE void run_product(exact_shared<R> &s, const dc_frame &f, const dc_product &p, const dc_place &at) {
+    switch (p.dtype) {
+    case DF_BF16:
+        dc_product_exact<R, DF_BF16>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        break;
+    case DF_F32:
+        dc_product_exact<R, DF_F32>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        break;
+    case DF_F16:
+        dc_product_exact<R, DF_F16>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        break;
+    case DF_Q8_0:
+        dc_product_exact<R, DF_Q8_0>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        break;
+    default:
+        dc_product_exact<R, DF_Q4_0>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+    }
+}
+
+template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const dc_frame f) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    const dc_place at = {(int)threadIdx.x, DC_EXACT_THREADS, (int)blockIdx.x, (int)gridDim.x};
+    fetch_phase(&s.phase[0], f.phase, at.thread);
+    __syncthreads();
+    for (int i = 0; i < f.phases; i++) {
+        const dc_phase &p = s.phase[i & 1];
+        if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        switch (p.kind) {
+        case DC_LOAD:
+            if (f.seen != nullptr) dc_seen<R>(f, f.phase, at);
+            dc_stream<R>(s.finish, f, p, at);
+            break;
+        case DC_RESIDUAL:
+            dc_stream<R>(s.finish, f, p, at);
+            break;
+        case DC_PRODUCT:
+            run_product<R>(s, f, p.product, at);
+            break;
+        case DC_QKV:
+            dc_heads<R>(s.finish, f, p, at);
+            break;
+        case DC_SCORES:
+            dc_scores<R, 8>(s.attend, f, p, at);
+            break;
+        case DC_VALUES:
+            dc_values<R, 8>(s.attend, f, p, at);
+            break;
+        case DC_CONTEXT:
+            dc_context<R, false>(s.finish, f, p, at);
+            break;
+        case DC_FINAL:
+        case DC_STORE:
+            dc_deliver<R>(s.finish, f, p, at);
+            break;
+        default:
+            dc_activate<R, false>(s.finish, f, p, at);
+        }
+        if (i + 1 < f.phases) dc_grid_sync(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread, at.threads);
+    }
+}
+
+cudaError_t dc_exact_blocks(int *blocks) {
+    int device = 0, processors = 0, each = 0;
+    *blocks = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (status == cudaSuccess)
+        status = cudaFuncSetAttribute(run_exact<8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)sizeof(exact_shared<8>));
+    if (status == cudaSuccess)
+        status = cudaFuncSetAttribute(run_exact<16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)sizeof(exact_shared<16>));
+    if (status == cudaSuccess)
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, run_exact<16>, DC_EXACT_THREADS,
+                                                               sizeof(exact_shared<16>));
+    if (status == cudaSuccess) *blocks = (each > 2 ? 2 : each) * processors;
+    return status;
+}
+
+cudaError_t dc_launch_exact(const dc_frame *frame, int blocks, cudaStream_t stream) {
+    const bool narrow = dc_padded_rows(frame->rows) == 8;
+    void *arguments[] = {const_cast<dc_frame *>(frame)};
+    cudaError_t status = cudaMemsetAsync(frame->arrived, 0, sizeof *frame->arrived, stream);
+    if (status == cudaSuccess)
+        status = cudaLaunchCooperativeKernel(
+            narrow ? reinterpret_cast<const void *>(run_exact<8>) : reinterpret_cast<const void *>(run_exact<16>), blocks,
+            DC_EXACT_THREADS, arguments, narrow ? sizeof(exact_shared<8>) : sizeof(exact_shared<16>), stream);
+    return status;
+}
