@@ -25,6 +25,23 @@ ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 
 IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c impl/cpu/heads.c) \
                 $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
+# The CUDA backend, where nvcc is. CUDA_ARCHS=90 builds for one architecture alone, which is quicker; the last one listed
+# also leaves PTX for devices to come. -fmad=false: as -ffp-contract=off.
+NVCC       := $(shell command -v nvcc 2>/dev/null)
+CUDA_ARCHS := 80 90 100 120
+ifneq ($(NVCC),)
+CUDA_HOME    := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_FLAGS   := -std=c++17 -O3 -lineinfo -fmad=false $(if $(WERROR),-Werror all-warnings) \
+                $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+                -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
+                -Xcompiler -Wall,-Wextra,-ffp-contract=off
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(wildcard impl/cuda/*.cu))
+CUDA_LIBS    := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart_static -lstdc++ -ldl -lrt
+CUDA_FACTS   := $(lastword $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')) for sm $(CUDA_ARCHS)
+IMPL_OBJECTS += $(CUDA_OBJECTS)
+CPPFLAGS     += -DDF_WITH_CUDA
+endif
+
 HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wildcard harness/*.c)))
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
@@ -80,14 +97,18 @@ say = $(if $(V),,@printf '%-3s %s\n' $(1) '$(2)';)
 # ---- Compiling ------------------------------------------------------------------------------------------------------
 
 $(BUILD)/dflash-parity: $(BUILD)/harness/main.o $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(PACKAGE_LIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CUDA_LIBS) $(PACKAGE_LIBS)
 
 $(BUILD)/tests: $(TEST_OBJECTS) $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(PACKAGE_LIBS) $(shell pkg-config --libs check)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CUDA_LIBS) $(PACKAGE_LIBS) $(shell pkg-config --libs check)
 
 $(BUILD)/harness/tests/%.o: harness/tests/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) -DDP_BUILD_DIR='"$(BUILD)"' $(shell pkg-config --cflags check) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NV,$<)$(NVCC) -D_GNU_SOURCE -DDF_WITH_CUDA -Iimpl $(CUDA_FLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -109,7 +130,7 @@ $(BUILD)/build_facts.h: build-facts
 	   echo "#define DP_BUILD_DIRTY $$(git diff --quiet HEAD 2>/dev/null && echo 0 || echo 1)"; \
 	   echo "#define DP_BUILD_COMPILER \"$$($(CC) --version | head -n 1)\""; \
 	   echo '#define DP_BUILD_FLAGS "$(CFLAGS)"'; \
-	   echo '#define DP_BUILD_CUDA "not built"'; } > $@.new
+	   echo '#define DP_BUILD_CUDA "$(or $(CUDA_FACTS),not built)"'; } > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 # ---- The reference ----------------------------------------------------------------------------------------------------
@@ -131,7 +152,7 @@ oracles: build $(VENV)/ready
 # ---- Housekeeping -------------------------------------------------------------------------------------------------------
 
 format:
-	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] harness/*.[ch] harness/tests/*.[ch])
+	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu harness/*.[ch] harness/tests/*.[ch])
 
 clean:
 	rm -rf $(BUILD)

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "error.h"
 #include "geometry.h"
+#include "hosted.h"
 #include "output.h"
 #include "proposal.h"
 
@@ -69,12 +70,18 @@ static df_status load_head(check *c) {
 }
 
 static df_status load(check *c, dp_result *out) {
-    const df_engine_options engine = {.threads = c->options->threads, .isa = c->options->isa, .poison_scratch = true};
+    const df_engine_options engine = {.backend = c->options->backend,
+                                      .numeric_class = c->options->numeric_class,
+                                      .products = c->options->products,
+                                      .threads = c->options->threads,
+                                      .isa = c->options->isa,
+                                      .poison_scratch = true};
     double start = dp_seconds();
     df_status status = df_engine_create(&engine, &c->engine, c->err);
     if (status != DF_OK) return status;
     out->threads = df_engine_threads(c->engine);
     out->isa = df_engine_isa(c->engine);
+    df_engine_describe(c->engine, &out->device);
     status = df_draft_load_as(c->engine, c->options->checkpoint, c->options->precision, &c->draft, c->err);
     out->load_seconds = dp_seconds() - start;
     if (status != DF_OK) return status;
@@ -104,7 +111,7 @@ static df_status record_cache(check *c) {
           *v = malloc(layer * (size_t)config->n_layers * sizeof *v);
     df_status status = k != NULL && v != NULL ? DF_OK : df_fail_memory(c->err, "the cache's content", layer * 8);
     if (status == DF_OK) status = df_kv_create(c->draft, c->in.context + config->block, &kv, c->err);
-    if (status == DF_OK) status = df_ingest_ctx(c->draft, kv, c->features, c->in.pos, c->in.context, c->err);
+    if (status == DF_OK) status = dp_ingest_ctx(c->draft, kv, c->features, c->in.pos, c->in.context, c->err);
     for (int i = 0; status == DF_OK && i < config->n_layers; i++)
         status = df_kv_read(kv, i, k + (size_t)i * layer, v + (size_t)i * layer, c->err);
     if (status == DF_OK) {
@@ -129,9 +136,9 @@ static df_status run_block(check *c) {
     c->result = malloc((size_t)config->block * hidden * sizeof(float));
     if (c->features == NULL || c->result == NULL) return df_fail_memory(c->err, "the run's outputs", hidden);
     df_draft_observe(c->draft, dp_recording_observe, &c->block);
-    df_status status = df_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
+    df_status status = dp_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
     if (status == DF_OK)
-        status = df_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
+        status = dp_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
     df_draft_observe(c->draft, NULL, NULL);
     if (status == DF_OK && c->head != NULL)
         status = dp_run_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
@@ -257,7 +264,11 @@ static dp_verdict verdict_of(df_status status, const dp_result *result) {
 }
 
 void dp_check(const dp_check_options *options, dp_result *out) {
-    *out = (dp_result){.options = options, .isa = ""};
+    *out = (dp_result){.options = options,
+                       .isa = "",
+                       .device = {.backend = df_backend_name(options->backend),
+                                  .numeric_class = df_class_name(options->numeric_class),
+                                  .products = df_products_name(options->products)}};
     check c = {.options = options, .err = &out->error};
     const double start = dp_seconds();
     df_status status = admit(&c, out);

@@ -223,7 +223,7 @@ const char *df_products_name(df_products products); /* "f32", "tf32", "bf16" */
 /* What an engine computes with, for reports. Device strings are empty and numbers 0 on the CPU. */
 typedef struct df_device_facts {
     const char *backend, *numeric_class, *products;
-    char device[128];             /* "NVIDIA H200" */
+    char device[256];             /* "NVIDIA H200" */
     char driver[16], runtime[16]; /* CUDA versions: the newest that the driver supports, the one built with; "13.0" */
     char cublas[16];              /* empty unless the class uses it */
     int capability;               /* compute capability, 90 for 9.0 */
@@ -298,6 +298,8 @@ typedef struct df_tensor_view {
     bool used; /* false: ignored by rule (embed_tokens., lm_head., rotary_emb.), never by accident */
 } df_tensor_view;
 df_tensor_view df_draft_tensor(const df_draft *draft, int index);
+
+df_engine *df_draft_engine(const df_draft *draft); /* the one that it was loaded with */
 
 void df_draft_observe(df_draft *draft, df_observe_fn fn, void *user); /* fn NULL: stop observing */
 void df_draft_replace(df_draft *draft, df_replace_fn fn, void *user); /* fn NULL: stop replacing */

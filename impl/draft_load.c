@@ -79,6 +79,8 @@ void df_draft_destroy(df_draft *draft) {
 
 const df_config *df_draft_config(const df_draft *draft) { return &draft->config; }
 
+df_engine *df_draft_engine(const df_draft *draft) { return draft->engine; }
+
 df_precision df_draft_precision(const df_draft *draft) { return draft->precision; }
 
 size_t df_draft_weight_bytes(const df_draft *draft) { return draft->weights.bytes; }
