@@ -162,7 +162,7 @@ DC_DEVICE void dc_values(dc_attend_memory<R> &m, const dc_frame &f, const dc_pha
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < NQ; j++) s[i][j] = 0.0f;
-#pragma unroll 4
+#pragma unroll 2
             for (int key = 0; key < item.keys; key++) {
                 float v[4], weight[NQ];
                 *reinterpret_cast<float4 *>(v) = *reinterpret_cast<const float4 *>(&m.a[key][channel0]);

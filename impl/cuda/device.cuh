@@ -28,6 +28,18 @@ DC_DEVICE unsigned dc_arrived(const unsigned *counter) {
     return value;
 }
 
+#ifdef DC_TIMES
+static __device__ unsigned long long dc_times[512];
+#define DC_MARK(i)                                                                                                     \
+    do {                                                                                                               \
+        unsigned long long now;                                                                                        \
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));                                                        \
+        if (threadIdx.x == 0 && blockIdx.x == 0) dc_times[i] = now;                                                    \
+    } while (0)
+#else
+#define DC_MARK(i)
+#endif
+
 /* Waits until every block has come here for the time that makes `target` arrivals. */
 DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target, int thread, int threads) {
     asm volatile("fence.proxy.async;" ::: "memory"); /* packed activations are read by bulk copies */

@@ -50,6 +50,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        DC_MARK(i);
         switch (p.kind) {
         case DC_LOAD:
             if (f.seen != nullptr) dc_seen<R>(f, f.phase, at);
@@ -82,6 +83,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         }
         if (i + 1 < f.phases) dc_grid_sync(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread, at.threads);
     }
+    DC_MARK(f.phases);
 }
 
 cudaError_t dc_exact_blocks(int *blocks) {
@@ -112,3 +114,7 @@ cudaError_t dc_launch_exact(const dc_frame *frame, int blocks, cudaStream_t stre
             DC_EXACT_THREADS, arguments, narrow ? sizeof(exact_shared<8>) : sizeof(exact_shared<16>), stream);
     return status;
 }
+
+#ifdef DC_TIMES
+extern "C" void dc_read_times_exact(unsigned long long *to) { cudaMemcpyFromSymbol(to, dc_times, sizeof dc_times); }
+#endif

@@ -29,6 +29,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        DC_MARK(i);
         switch (p.kind) {
         case DC_LOAD:
             if (f.seen != nullptr) dc_seen<R>(f, f.phase, at);
@@ -61,6 +62,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
         }
         if (i + 1 < f.phases) dc_grid_sync(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread, at.threads);
     }
+    DC_MARK(f.phases);
 }
 
 template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const dc_frame f) {
@@ -111,3 +113,7 @@ cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t strea
             DC_FAST_ALL, arguments, narrow ? sizeof(fast_shared<8>) : sizeof(fast_shared<16>), stream);
     return status;
 }
+
+#ifdef DC_TIMES
+extern "C" void dc_read_times_fast(unsigned long long *to) { cudaMemcpyFromSymbol(to, dc_times, sizeof dc_times); }
+#endif

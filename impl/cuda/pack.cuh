@@ -1,0 +1,29 @@
+/*
+ * pack.cuh - weights laid out for the resident kernels, in their own width.
+ *
+ * exact  [tile of 256 outputs][segment][step][j][lane] 16 bytes: what product_exact.cuh loads; the last tile and segment
+ *        are filled up with zeros. Scales of the block formats [tile][segment][block][j][lane], f16.
+ * fast   [tile][segment], a stage of product_fast.cuh each; the last tile is cut to a multiple of 32 outputs. q8_0 has
+ *        its scales at the end of each stage.
+ */
+#ifndef DF_CUDA_PACK_CUH
+#define DF_CUDA_PACK_CUH
+
+#include "cuda/program.h"
+
+#include <cuda_runtime.h>
+
+typedef struct dc_packing {
+    int tiles, segments;
+    size_t bytes, scale_bytes;
+} dc_packing;
+
+/* True when the fast class has a layout for this width. */
+static inline bool dc_fast_width(int dtype) { return dtype == DF_BF16 || dtype == DF_Q8_0; }
+
+dc_packing dc_packing_of(const df_matrix *w, bool fast);
+
+/* Fills data (and scale, exact block formats) from the row-major matrix, both in device memory. */
+cudaError_t dc_pack_matrix(const df_matrix *w, bool fast, void *data, void *scale, cudaStream_t stream);
+
+#endif
