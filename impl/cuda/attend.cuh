@@ -39,37 +39,46 @@ template <int R> DC_DEVICE dc_item dc_item_at(const dc_frame &f, int index) {
 }
 template <int R> DC_DEVICE int dc_items(const dc_frame &f) { return f.n_kv_heads * dc_chunks<R>(f) * f.key_segments; }
 
-template <int R> DC_DEVICE void dc_load_seen(dc_attend_memory<R> &m, const dc_frame &f, int layer, const dc_place &at) {
-    if (at.thread < R) m.low[at.thread] = __ldcg(f.seen + layer * 2 * R + at.thread);
+template <int R, int NT>
+DC_DEVICE void dc_load_seen(int (&low)[R], int (&high)[R], const dc_frame &f, int layer, const dc_place &at) {
+    if (at.thread < R) low[at.thread] = __ldcg(f.seen + layer * 2 * R + at.thread);
     if (at.thread >= 32 && at.thread < 32 + R)
-        m.high[at.thread - 32] = __ldcg(f.seen + (layer * 2 + 1) * R + at.thread - 32);
-    dc_sync(at.threads);
+        high[at.thread - 32] = __ldcg(f.seen + (layer * 2 + 1) * R + at.thread - 32);
+    dc_sync<NT>();
 }
 
-/* NQ queries a thread: 16 threads over the keys (4 each), the rest over the queries. */
-template <int R, int NQ>
+/* 16 threads over the keys (4 each), the rest over the queries. */
+template <int R, int NT>
 DC_DEVICE void dc_scores(dc_attend_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    enum { NQ = DC_QUERIES * 16 / NT, FOURS = DC_UNIT * DC_UNIT / 4 / NT };
     const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, width = f.n_kv_heads * hd;
     const int key0 = at.thread % 16 * 4, query0 = at.thread / 16 * NQ;
-    dc_load_seen<R>(m, f, p.layer, at);
+    dc_load_seen<R, NT>(m.low, m.high, f, p.layer, at);
     for (int index = at.block; index < dc_items<R>(f); index += at.blocks) {
         const dc_item item = dc_item_at<R>(f, index);
         float total[4][NQ];
+#pragma unroll 1
         for (int d0 = 0; d0 < hd; d0 += DC_UNIT) {
             const int length = min(DC_UNIT, hd - d0);
             /* keys and queries, channel by channel; 4 channels a thread, two threads on 32 bytes of a row */
-            for (int i = at.thread; i < DC_UNIT * (DC_UNIT / 4); i += at.threads) {
-                const int d = (i % 2 + i / (2 * DC_UNIT) * 2) * 4, row = i / 2 % DC_UNIT;
-                float4 k = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q = k;
-                if (d < length && row < item.keys)
-                    k = dc_load4(p.k + (size_t)(item.key + row) * width + item.kv_head * hd + d0 + d);
+            float4 k[FOURS], q[FOURS];
+#pragma unroll
+            for (int e = 0; e < FOURS; e++) {
+                const int i = at.thread + e * NT, d = (i % 2 + i / (2 * DC_UNIT) * 2) * 4, row = i / 2 % DC_UNIT;
                 const int member = (item.chunk * DC_QUERIES + row) / R;
+                k[e] = q[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (d < length && row < item.keys)
+                    k[e] = dc_load4(p.k + (size_t)(item.key + row) * width + item.kv_head * hd + d0 + d);
                 if (d < length && member < group && row % R < f.rows)
-                    q = dc_load4(f.q + ((size_t)(row % R) * f.n_heads + item.kv_head * group + member) * hd + d0 + d);
-                m.a[d][row] = k.x, m.a[d + 1][row] = k.y, m.a[d + 2][row] = k.z, m.a[d + 3][row] = k.w;
-                m.b[d][row] = q.x, m.b[d + 1][row] = q.y, m.b[d + 2][row] = q.z, m.b[d + 3][row] = q.w;
+                    q[e] = dc_load4(f.q + ((size_t)(row % R) * f.n_heads + item.kv_head * group + member) * hd + d0 + d);
             }
-            dc_sync(at.threads);
+#pragma unroll
+            for (int e = 0; e < FOURS; e++) {
+                const int i = at.thread + e * NT, d = (i % 2 + i / (2 * DC_UNIT) * 2) * 4, row = i / 2 % DC_UNIT;
+                m.a[d][row] = k[e].x, m.a[d + 1][row] = k[e].y, m.a[d + 2][row] = k[e].z, m.a[d + 3][row] = k[e].w;
+                m.b[d][row] = q[e].x, m.b[d + 1][row] = q[e].y, m.b[d + 2][row] = q[e].z, m.b[d + 3][row] = q[e].w;
+            }
+            dc_sync<NT>();
             float s[4][NQ];
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -77,150 +86,203 @@ DC_DEVICE void dc_scores(dc_attend_memory<R> &m, const dc_frame &f, const dc_pha
                 for (int j = 0; j < NQ; j++) s[i][j] = 0.0f;
 #pragma unroll 8
             for (int d = 0; d < length; d++) {
-                float k[4], q[NQ];
-                *reinterpret_cast<float4 *>(k) = *reinterpret_cast<const float4 *>(&m.a[d][key0]);
+                float kd[4], qd[NQ];
+                *reinterpret_cast<float4 *>(kd) = *reinterpret_cast<const float4 *>(&m.a[d][key0]);
 #pragma unroll
                 for (int j = 0; j < NQ; j += 4)
-                    *reinterpret_cast<float4 *>(q + j) = *reinterpret_cast<const float4 *>(&m.b[d][query0 + j]);
+                    *reinterpret_cast<float4 *>(qd + j) = *reinterpret_cast<const float4 *>(&m.b[d][query0 + j]);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
 #pragma unroll
-                    for (int j = 0; j < NQ; j++) s[i][j] = fmaf(k[i], q[j], s[i][j]);
+                    for (int j = 0; j < NQ; j++) s[i][j] = fmaf(kd[i], qd[j], s[i][j]);
             }
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < NQ; j++) total[i][j] = (d0 == 0 ? 0.0f : total[i][j]) + s[i][j];
-            dc_sync(at.threads);
+            dc_sync<NT>();
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int j = 0; j < NQ; j++) m.a[key0 + i][query0 + j] = total[i][j] * f.score_scale;
-        dc_sync(at.threads);
+        dc_sync<NT>();
         if (at.thread < DC_QUERIES) {
             const int low = m.low[at.thread % R] - item.key, high = m.high[at.thread % R] - item.key;
             float largest = -INFINITY;
+#pragma unroll 8
             for (int key = 0; key < item.keys; key++) {
                 const float score = m.a[key][at.thread];
                 if (key >= low && key < high) largest = score > largest ? score : largest;
             }
             f.largest[index * DC_QUERIES + at.thread] = largest;
         }
-        for (int i = at.thread; i < DC_UNIT * DC_QUERIES; i += at.threads)
-            f.score[(size_t)index * (DC_UNIT * DC_QUERIES) + i] = m.a[i / DC_QUERIES][i % DC_QUERIES];
-        dc_sync(at.threads);
+#pragma unroll
+        for (int e = 0; e < FOURS; e++) {
+            const int i = at.thread + e * NT, key = i / (DC_QUERIES / 4), query = i % (DC_QUERIES / 4) * 4;
+            reinterpret_cast<float4 *>(f.score + (size_t)index * (DC_UNIT * DC_QUERIES))[i] =
+                *reinterpret_cast<const float4 *>(&m.a[key][query]);
+        }
+        dc_sync<NT>();
     }
 }
 
-/* A key that a query does not see gets the weight -1, which no exponential is. */
+/* A key's values of four channels, and its weights for NQ queries. */
 template <int R, int NQ>
+DC_DEVICE void dc_weights(const dc_attend_memory<R> &m, int key, int channel, int query, float (&value)[4],
+                          float (&weight)[NQ]) {
+    *reinterpret_cast<float4 *>(value) = *reinterpret_cast<const float4 *>(&m.a[key][channel]);
+#pragma unroll
+    for (int j = 0; j < NQ; j += 4)
+        *reinterpret_cast<float4 *>(weight + j) = *reinterpret_cast<const float4 *>(&m.b[key][query + j]);
+}
+
+/* A key that a query does not see gets the weight -1, which no exponential is. */
+template <int R, int NT>
 DC_DEVICE void dc_values(dc_attend_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    enum { NQ = DC_QUERIES * 16 / NT, FOURS = DC_UNIT * DC_UNIT / 4 / NT };
     const int hd = f.head_dim, width = f.n_kv_heads * hd;
     const int channel0 = at.thread % 16 * 4, query0 = at.thread / 16 * NQ;
-    dc_load_seen<R>(m, f, p.layer, at);
+    dc_load_seen<R, NT>(m.low, m.high, f, p.layer, at);
     for (int index = at.block; index < dc_items<R>(f); index += at.blocks) {
         const dc_item item = dc_item_at<R>(f, index);
+        bool all = true; /* every row sees every key of the item */
+        for (int row = 0; row < R; row++)
+            all = all && m.low[row] <= item.key && m.high[row] >= item.key + item.keys;
+        float4 score[FOURS];
+#pragma unroll
+        for (int e = 0; e < FOURS; e++)
+            score[e] = dc_load4(f.score + (size_t)index * (DC_UNIT * DC_QUERIES) + 4 * (at.thread + e * NT));
         if (at.thread < DC_QUERIES) {
             float largest = -INFINITY;
             const float *all = f.largest + (size_t)(index - item.segment) * DC_QUERIES + at.thread;
-#pragma unroll 8
+#pragma unroll 16
             for (int s = 0; s < f.key_segments; s++) {
                 const float value = __ldcg(all + s * DC_QUERIES);
                 largest = value > largest ? value : largest;
             }
             m.largest[at.thread] = largest;
         }
-        dc_sync(at.threads);
-        for (int i = at.thread; i < item.keys * DC_QUERIES; i += at.threads) {
-            const int key = i / DC_QUERIES, query = i % DC_QUERIES, row = query % R;
-            const bool visible = item.key + key >= m.low[row] && item.key + key < m.high[row];
-            const float score = __ldcg(f.score + (size_t)index * (DC_UNIT * DC_QUERIES) + i);
-            m.b[key][query] = visible ? df_exp(score - m.largest[query]) : -1.0f;
-        }
-        dc_sync(at.threads);
-        if (at.thread < DC_QUERIES) {
-            float sum = 0.0f;
-#pragma unroll 16
-            for (int key = 0; key < item.keys; key++) {
-                const float weight = m.b[key][at.thread];
-                sum = sum + (weight < 0.0f ? 0.0f : weight);
+        dc_sync<NT>();
+#pragma unroll
+        for (int e = 0; e < FOURS; e++) {
+            const int i = at.thread + e * NT, key = i / (DC_QUERIES / 4), query = i % (DC_QUERIES / 4) * 4;
+            const float s[4] = {score[e].x, score[e].y, score[e].z, score[e].w};
+            float w[4];
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                const int row = (query + q) % R;
+                const bool visible = item.key + key >= m.low[row] && item.key + key < m.high[row];
+                w[q] = visible ? df_exp(s[q] - m.largest[query + q]) : -1.0f;
             }
-            f.total[index * DC_QUERIES + at.thread] = sum;
+            *reinterpret_cast<float4 *>(&m.b[key][query]) = make_float4(w[0], w[1], w[2], w[3]);
         }
+#pragma unroll 1
         for (int d0 = 0; d0 < hd; d0 += DC_UNIT) {
             const int length = min(DC_UNIT, hd - d0);
-            for (int i = at.thread; i < item.keys * (DC_UNIT / 4); i += at.threads) {
-                const int key = i / (DC_UNIT / 4), d = i % (DC_UNIT / 4) * 4;
-                float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                if (d < length) v = dc_load4(p.v + (size_t)(item.key + key) * width + item.kv_head * hd + d0 + d);
-                *reinterpret_cast<float4 *>(&m.a[key][d]) = v;
+            float4 v[FOURS];
+#pragma unroll
+            for (int e = 0; e < FOURS; e++) {
+                const int i = at.thread + e * NT, key = i / (DC_UNIT / 4), d = i % (DC_UNIT / 4) * 4;
+                v[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (d < length && key < item.keys)
+                    v[e] = dc_load4(p.v + (size_t)(item.key + key) * width + item.kv_head * hd + d0 + d);
             }
-            dc_sync(at.threads);
+#pragma unroll
+            for (int e = 0; e < FOURS; e++) {
+                const int i = at.thread + e * NT;
+                *reinterpret_cast<float4 *>(&m.a[i / (DC_UNIT / 4)][i % (DC_UNIT / 4) * 4]) = v[e];
+            }
+            dc_sync<NT>();
+            if (d0 == 0 && at.thread < DC_QUERIES) {
+                float sum = 0.0f;
+#pragma unroll 16
+                for (int key = 0; key < item.keys; key++) {
+                    const float weight = m.b[key][at.thread];
+                    sum = sum + (weight < 0.0f ? 0.0f : weight);
+                }
+                f.total[index * DC_QUERIES + at.thread] = sum;
+            }
             float s[4][NQ];
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < NQ; j++) s[i][j] = 0.0f;
-#pragma unroll 2
-            for (int key = 0; key < item.keys; key++) {
-                float v[4], weight[NQ];
-                *reinterpret_cast<float4 *>(v) = *reinterpret_cast<const float4 *>(&m.a[key][channel0]);
+            if (all) {
+#pragma unroll 4
+                for (int key = 0; key < item.keys; key++) {
+                    float vd[4], weight[NQ];
+                    dc_weights<R, NQ>(m, key, channel0, query0, vd, weight);
 #pragma unroll
-                for (int j = 0; j < NQ; j += 4)
-                    *reinterpret_cast<float4 *>(weight + j) = *reinterpret_cast<const float4 *>(&m.b[key][query0 + j]);
+                    for (int j = 0; j < NQ; j++)
 #pragma unroll
-                for (int j = 0; j < NQ; j++)
-                    if (!(weight[j] < 0.0f)) {
+                        for (int i = 0; i < 4; i++) s[i][j] = fmaf(weight[j], vd[i], s[i][j]);
+                }
+            } else {
+#pragma unroll 1
+                for (int key = 0; key < item.keys; key++) {
+                    float vd[4], weight[NQ];
+                    dc_weights<R, NQ>(m, key, channel0, query0, vd, weight);
 #pragma unroll
-                        for (int i = 0; i < 4; i++) s[i][j] = fmaf(weight[j], v[i], s[i][j]);
-                    }
+                    for (int j = 0; j < NQ; j++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            const float sum = fmaf(weight[j], vd[i], s[i][j]);
+                            s[i][j] = weight[j] < 0.0f ? s[i][j] : sum;
+                        }
+                }
             }
             if (channel0 < length)
 #pragma unroll
                 for (int j = 0; j < NQ; j++)
                     *reinterpret_cast<float4 *>(f.context + ((size_t)index * DC_QUERIES + query0 + j) * hd + d0 +
                                                 channel0) = make_float4(s[0][j], s[1][j], s[2][j], s[3][j]);
-            dc_sync(at.threads);
+            dc_sync<NT>();
         }
     }
 }
 
+/* A value of channel c of row `row`: what the segments of keys add up to, in the tree of canon.h. */
+template <int R, typename Load> DC_DEVICE float dc_over_keys(const dc_frame &f, Load load) {
+    const int before = f.first_key_segment;
+    return dc_tree<8, 8>(before, f.key_segments, 0.0f, [&](int s) { return load(s - before); }) + 0.0f;
+}
+
 /* DC_CONTEXT: act = sum of the segments / sum of the exponentials. */
-template <int R, bool FAST>
+template <int R, int NT>
 DC_DEVICE void dc_context(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { SLOTS = 8 };
+    enum { EACH = DC_UNIT * R / NT };
     const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, chunks = dc_chunks<R>(f);
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT, head0 = first / hd;
         const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
-        for (int pass = 0; pass < 2; pass++) { /* the denominators, then the values */
-            const int count = pass == 0 ? heads * R : DC_UNIT * R;
-            for (int i = at.thread; i < count; i += at.threads) {
-                const int channel = pass == 0 ? 0 : i % DC_UNIT, row = pass == 0 ? i % R : i / DC_UNIT;
-                const int head = pass == 0 ? head0 + i / R : (first + channel) / hd;
-                float value = 0.0f;
-                if (first + channel < p.n) {
-                    const int query = head % group * R + row;
-                    const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * f.key_segments;
-                    const float *from = pass == 0 ? f.total + item * DC_QUERIES + query % DC_QUERIES
-                                                  : f.context + (item * DC_QUERIES + query % DC_QUERIES) * hd +
-                                                        (first + channel) % hd;
-                    const size_t stride = pass == 0 ? DC_QUERIES : (size_t)DC_QUERIES * hd;
-                    const int before = f.first_key_segment;
-                    value = dc_tree<SLOTS>(before, f.key_segments, 0.0f,
-                                           [&](int s) { return __ldcg(from + (size_t)(s - before) * stride); });
-                    value = value + 0.0f;
-                }
-                if (pass == 0)
-                    m.node[i / R][row] = value;
-                else
-                    m.tile.v[channel][row] = first + channel < p.n ? value / m.node[head - head0][row] : 0.0f;
-            }
-            dc_sync(at.threads);
+        dc_share<R, NT> x;
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int c = first + x.channel(at.thread, e), head = c / hd;
+            const int query = head % group * R + x.row(at.thread, e);
+            const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * f.key_segments;
+            const float *from = f.context + (item * DC_QUERIES + query % DC_QUERIES) * hd + c % hd;
+            x.v[e] = 0.0f;
+            if (c < p.n)
+                x.v[e] = dc_over_keys<R>(f, [&](int s) { return __ldcg(from + (size_t)s * (DC_QUERIES * hd)); });
         }
-        dc_pack<R, FAST>(m.tile, first, f.act, at);
-        dc_sync(at.threads);
+        for (int i = at.thread; i < heads * R; i += NT) {
+            const int head = head0 + i / R, query = head % group * R + i % R;
+            const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * f.key_segments;
+            const float *from = f.total + item * DC_QUERIES + query % DC_QUERIES;
+            m.node[i / R][i % R] = dc_over_keys<R>(f, [&](int s) { return __ldcg(from + s * DC_QUERIES); });
+        }
+        dc_sync<NT>();
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int c = first + x.channel(at.thread, e);
+            if (c < p.n) x.v[e] = x.v[e] / m.node[c / hd - head0][x.row(at.thread, e)];
+        }
+        dc_put<R, NT>(m.tile, x, at);
+        dc_sync<NT>();
+        dc_pack<R, NT, false>(m.tile, first, f.act, at);
+        dc_sync<NT>();
     }
 }
 

@@ -20,7 +20,7 @@ DC_DEVICE float dc_add(float a, float b) { return a + b; }
 DC_DEVICE float4 dc_load4(const float *p) { return __ldcg(reinterpret_cast<const float4 *>(p)); }
 
 /* The threads of a block that work on phases: `threads` of them, barrier 1. The producers of the fast class stay out. */
-DC_DEVICE void dc_sync(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
+template <int NT> DC_DEVICE void dc_sync() { asm volatile("bar.sync 1, %0;" ::"n"(NT) : "memory"); }
 
 DC_DEVICE unsigned dc_arrived(const unsigned *counter) {
     unsigned value;
@@ -41,9 +41,9 @@ static __device__ unsigned long long dc_times[512];
 #endif
 
 /* Waits until every block has come here for the time that makes `target` arrivals. */
-DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target, int thread, int threads) {
+template <int NT> DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target, int thread) {
     asm volatile("fence.proxy.async;" ::: "memory"); /* packed activations are read by bulk copies */
-    dc_sync(threads);
+    dc_sync<NT>();
     if (thread == 0) {
         __threadfence();
         asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -51,7 +51,7 @@ DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target, int thread, int 
         }
         __threadfence();
     }
-    dc_sync(threads);
+    dc_sync<NT>();
 }
 
 /* A binary counter of unfinished nodes: chunk number i, counted from an aligned start, is folded into the nodes that it
@@ -84,10 +84,9 @@ template <int SLOTS, typename T> struct dc_counter {
     }
 };
 
-/* The tree over values load(i), i in [first, first + count), i absolute; absent ones are +0. At most 2^(SLOTS + 2)
- * values behind the aligned start. */
-template <int SLOTS, typename T, typename Load> DC_DEVICE T dc_tree(int first, int count, T zero, Load load) {
-    enum { CHUNK = 8 };
+/* The tree over values load(i), i in [first, first + count), i absolute; absent ones are +0. CHUNK values are loaded
+ * together; fewer than CHUNK 2^SLOTS behind the aligned start. */
+template <int CHUNK, int SLOTS, typename T, typename Load> DC_DEVICE T dc_tree(int first, int count, T zero, Load load) {
     dc_counter<SLOTS, T> tree;
 #pragma unroll
     for (int b = 0; b < SLOTS; b++) tree.slot[b] = zero;
@@ -114,7 +113,7 @@ template <int R> DC_DEVICE float4 dc_output(const dc_sum &s, int channel, int qu
     const float *at = s.partial + (size_t)(channel / DC_TILE) * (size_t)s.groups * (DC_TILE * R) +
                       (size_t)(channel % DC_TILE) * R + 4 * quad;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float4 y = dc_tree<5>(0, s.groups, zero, [&](int g) { return dc_load4(at + (size_t)g * (DC_TILE * R)); });
+    float4 y = dc_tree<16, 4>(0, s.groups, zero, [&](int g) { return dc_load4(at + (size_t)g * (DC_TILE * R)); });
     y = dc_add(y, zero);
     if (s.bias != nullptr) {
         const float b = s.bias[channel];

@@ -12,9 +12,13 @@
 
 #include <cuda_bf16.h>
 
-/* Where a thread stands: `thread` of `threads` that work on phases in this block, block of blocks. */
+/*
+ * Where a thread stands in this block, and the block in the grid. NT threads of a block work on phases: a constant, so
+ * that a thread's loads are unrolled and under way together; a load that other blocks' writes feed takes most of a
+ * microsecond.
+ */
 struct dc_place {
-    int thread, threads, block, blocks;
+    int thread, block, blocks;
 };
 
 template <int R> struct dc_tile {
@@ -26,22 +30,27 @@ template <int R> struct dc_finish_memory {
     float scale[R];
     float node[DC_MOST_SEGMENTS][R];
     float dyn[DC_MOST_DYN][R];
+    float weight[DC_MOST_HEAD];
+    union {
+        float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
+        float share[DC_MOST_SHARES][R];     /* attend_fast.cuh: of segments of keys */
+    };
 };
 
 /* ---- Packing ---- */
 
 /* Exact: act[channel][row]. */
-template <int R> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * R; i += at.threads) act[(size_t)first * R + i] = t.v[i / R][i % R];
+template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
+    for (int i = at.thread; i < DC_UNIT * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
 }
 
 /*
  * Fast: each value as hi + lo, hi = bf16(x), lo = bf16(x - hi), laid out as the B operand of mma.m16n8k16: for 16
  * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes.
  */
-template <int R> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
+template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
     enum { LANES = 32, TILES = R / 8, PIECES = DC_UNIT / 16 * TILES * LANES };
-    for (int i = at.thread; i < PIECES; i += at.threads) {
+    for (int i = at.thread; i < PIECES; i += NT) {
         const int lane = i % LANES, tile = i / LANES % TILES, step = i / LANES / TILES;
         const int row = tile * 8 + lane / 4, channel = step * 16 + lane % 4 * 2;
         unsigned word[4];
@@ -59,54 +68,62 @@ template <int R> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int first, voi
     }
 }
 
-template <int R, bool FAST> DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
+template <int R, int NT, bool FAST> DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
     if (FAST)
-        dc_pack_fast<R>(t, first, act, at);
+        dc_pack_fast<R, NT>(t, first, act, at);
     else
-        dc_pack_exact<R>(t, first, static_cast<float *>(act), at);
+        dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
 }
 
 /* ---- Filling a tile ---- */
 
-/* Channels [first, first + count) of a product's result; those past n are zero. */
-template <int R>
-DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int count, int n, const dc_place &at) {
-    enum { QUADS = R / 4 };
-    for (int i = at.thread; i < count * QUADS; i += at.threads) {
-        const int channel = i / QUADS, quad = i % QUADS;
-        float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (first + channel < n) y = dc_output<R>(s, first + channel, quad);
+/* Channels [first, first + COUNT) of a product's result; those past n are zero. */
+template <int R, int NT, int COUNT>
+DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int n, const dc_place &at) {
+    enum { QUADS = R / 4, EACH = (COUNT * QUADS + NT - 1) / NT };
+    float4 y[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        const int i = at.thread + e * NT, channel = i / QUADS, quad = i % QUADS;
+        y[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (channel < COUNT && first + channel < n) y[e] = dc_output<R>(s, first + channel, quad);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        const int i = at.thread + e * NT, channel = i / QUADS, quad = i % QUADS;
+        if (channel >= COUNT) continue;
         float *to = &t.v[channel][4 * quad];
-        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+        to[0] = y[e].x, to[1] = y[e].y, to[2] = y[e].z, to[3] = y[e].w;
     }
 }
 
-/* Channels of rows of x; rows past `rows` and channels past n are zero. */
-template <int R>
-DC_DEVICE void dc_fill_rows(dc_tile<R> &t, const float *x, int rows, int first, int n, const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * R; i += at.threads) {
-        const int channel = i % DC_UNIT, row = i / DC_UNIT;
-        t.v[channel][row] = row < rows && first + channel < n ? __ldcg(x + (size_t)row * n + first + channel) : 0.0f;
+/* A thread's values of 64 channels of all rows: value e is channel dc_channel(e), row dc_row(e). */
+template <int R, int NT> struct dc_share {
+    enum { EACH = DC_UNIT * R / NT };
+    float v[EACH];
+    static __device__ __forceinline__ int channel(int thread, int e) { return (thread + e * NT) % DC_UNIT; }
+    static __device__ __forceinline__ int row(int thread, int e) { return (thread + e * NT) / DC_UNIT; }
+};
+
+/* Rows of x; rows past `rows` and channels past n are zero. */
+template <int R, int NT>
+DC_DEVICE void dc_load_rows(dc_share<R, NT> &s, const float *x, int rows, int first, int n, const dc_place &at) {
+#pragma unroll
+    for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+        const int channel = s.channel(at.thread, e), row = s.row(at.thread, e);
+        s.v[e] = row < rows && first + channel < n ? __ldcg(x + (size_t)row * n + first + channel) : 0.0f;
     }
 }
 
-/* A tile of weight * (x * scale). */
-template <int R>
-DC_DEVICE void dc_fill_normed(dc_tile<R> &t, const dc_phase &p, const float *scale, int rows, int first,
-                              const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * R; i += at.threads) {
-        const int channel = i % DC_UNIT, row = i / DC_UNIT;
-        float y = 0.0f;
-        if (row < rows && first + channel < p.n)
-            y = p.weight[first + channel] * (__ldcg(p.x + (size_t)row * p.n + first + channel) * scale[row]);
-        t.v[channel][row] = y;
-    }
+template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, NT> &s, const dc_place &at) {
+#pragma unroll
+    for (int e = 0; e < dc_share<R, NT>::EACH; e++) t.v[s.channel(at.thread, e)][s.row(at.thread, e)] = s.v[e];
 }
 
 /* ---- Norms ---- */
 
 /* One segment of the canonical sum of squares of each row of a tile: channels [first, last). */
-template <int R> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first, int last) {
+template <int R, int NT> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first, int last) {
     float s = 0.0f;
 #pragma unroll 16
     for (int c = first; c < last; c++) s = fmaf(t.v[c][row], t.v[c][row], s);
@@ -114,32 +131,42 @@ template <int R> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int fi
 }
 
 /* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself. */
-template <int R> DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float eps, const dc_place &at) {
+template <int R, int NT>
+DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float eps, const dc_place &at) {
+    enum { EACH = DC_MOST_SEGMENTS * R / NT };
     const int segments = (n + DC_UNIT - 1) / DC_UNIT;
-    for (int i = at.thread; i < segments * R; i += at.threads) m.node[i / R][i % R] = __ldcg(ss + i);
-    dc_sync(at.threads);
+    float v[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) v[e] = at.thread + e * NT < segments * R ? __ldcg(ss + at.thread + e * NT) : 0.0f;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) m.node[(at.thread + e * NT) / R][(at.thread + e * NT) % R] = v[e];
+    dc_sync<NT>();
     if (at.thread < 4 * R) { /* four threads a row: whole quarters of a binary tree of 128 leaves, then their nodes */
         const int row = at.thread / 4, quarter = at.thread % 4;
         enum { LEAVES = DC_MOST_SEGMENTS / 4 };
-        float v = dc_tree<3>(0, LEAVES, 0.0f, [&](int i) {
-            return quarter * LEAVES + i < segments ? m.node[quarter * LEAVES + i][row] : 0.0f;
-        });
-        const unsigned lanes = __activemask();
-        v = v + __shfl_xor_sync(lanes, v, 1);
-        v = v + __shfl_xor_sync(lanes, v, 2);
-        if (quarter == 0) m.scale[row] = 1.0f / sqrtf(v / (float)n + eps);
+        float sum[LEAVES];
+#pragma unroll
+        for (int i = 0; i < LEAVES; i++) sum[i] = m.node[quarter * LEAVES + i][row];
+#pragma unroll
+        for (int width = 1; width < LEAVES; width *= 2)
+#pragma unroll
+            for (int i = 0; i < LEAVES; i += 2 * width) sum[i] = sum[i] + sum[i + width];
+        float total = sum[0];
+        total = total + __shfl_xor_sync(0xffffffffu, total, 1);
+        total = total + __shfl_xor_sync(0xffffffffu, total, 2);
+        if (quarter == 0) m.scale[row] = 1.0f / sqrtf(total / (float)n + eps);
     }
-    dc_sync(at.threads);
+    dc_sync<NT>();
 }
 
 /* ---- Convolution ---- */
 
 /* The dynamic kernels that channels [first, first + 64) meet: dyn[tap * groups + g][row]. */
-template <int R>
+template <int R, int NT>
 DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first, const dc_place &at) {
     enum { QUADS = R / 4 };
     const int last = min(first + DC_UNIT, p.n) - 1, g0 = first / f.conv_group, groups = last / f.conv_group - g0 + 1;
-    for (int i = at.thread; i < f.taps * groups * QUADS; i += at.threads) {
+    for (int i = at.thread; i < f.taps * groups * QUADS; i += NT) { /* once, but for very small groups */
         const int quad = i % QUADS, at_dyn = i / QUADS, tap = at_dyn / groups, g = at_dyn % groups;
         const float4 y = dc_output<R>(p.dyn, (p.half * f.taps + tap) * f.conv_groups + g0 + g, quad);
         float *to = &m.dyn[at_dyn][4 * quad];
@@ -147,7 +174,7 @@ DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_p
     }
 }
 
-template <int R>
+template <int R, int NT>
 DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first, int channel,
                              int row) {
     const int c = first + channel, g0 = first / f.conv_group;
@@ -163,168 +190,198 @@ DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, co
 
 /* ---- The phases ---- */
 
-/* For the layers: the first key that each row sees, and the end. */
-template <int R> DC_DEVICE void dc_seen(const dc_frame &f, const dc_phase *phase, const dc_place &at) {
-    for (int i = at.thread + at.block * at.threads; i < f.layers * R; i += at.threads * at.blocks) {
-        const int layer = i / R, row = i % R < f.rows ? i % R : 0;
-        int window = 0, causal = 0;
-        for (int j = 0; j < f.phases; j++)
-            if (phase[j].kind == DC_SCORES && phase[j].layer == layer) window = phase[j].window, causal = phase[j].causal;
+/* For the layers: the first key that each row sees, and the end. Positions increase, so both are counts. */
+template <int R, int NT> DC_DEVICE void dc_seen(dc_finish_memory<R> &m, const dc_frame &f, const dc_place &at) {
+    for (int unit = at.block; unit < f.layers * R; unit += at.blocks) {
+        const int layer = unit / R, row = unit % R < f.rows ? unit % R : 0;
+        const int window = f.sight[layer].window, causal = f.sight[layer].causal;
         const long long pos = f.pos[f.keys - f.rows + row];
         const long long least = window > 0 ? pos - window + 1 : 0;
         const long long most = causal ? pos : window > 0 ? pos + window - 1 : 0x7fffffffLL;
-        int low = 0, high = f.keys;
-        for (int end = f.keys; low < end;) { /* the first key at or beyond the least position */
-            const int middle = (low + end) / 2;
-            if (f.pos[middle] < least)
-                low = middle + 1;
-            else
-                end = middle;
+        int low = 0, high = 0;
+        enum { BATCH = 8 };
+        for (int key = at.thread; key < f.keys; key += BATCH * NT) {
+            int32_t p[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) p[i] = key + i * NT < f.keys ? f.pos[key + i * NT] : 0x7fffffff;
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                low += p[i] < least;
+                high += key + i * NT < f.keys && p[i] <= most;
+            }
         }
-        for (int start = low; start < high;) { /* the first key beyond the last one */
-            const int middle = (start + high) / 2;
-            if (f.pos[middle] <= most)
-                start = middle + 1;
-            else
-                high = middle;
-        }
-        f.seen[(layer * 2) * R + i % R] = low;
-        f.seen[(layer * 2 + 1) * R + i % R] = high;
+        int *count = reinterpret_cast<int *>(m.scale);
+        if (at.thread < 2) count[at.thread] = 0;
+        dc_sync<NT>();
+        atomicAdd(&count[0], low);
+        atomicAdd(&count[1], high);
+        dc_sync<NT>();
+        if (at.thread < 2) f.seen[(layer * 2 + at.thread) * R + unit % R] = count[at.thread];
+        dc_sync<NT>();
     }
 }
 
 /* DC_LOAD and DC_RESIDUAL: rows of the stream, and the sums of squares that the next norm needs. */
-template <int R>
+template <int R, int NT>
 DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT, last = min(first + DC_UNIT, p.n);
+        const bool convolved = p.dyn.partial != nullptr;
+        dc_share<R, NT> x;
+        dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
         if (p.kind == DC_RESIDUAL) {
-            dc_fill_sum<R>(m.tile, p.a, first, DC_UNIT, p.n, at);
-            if (p.dyn.partial != nullptr) dc_fill_dyn<R>(m, f, p, first, at);
-            dc_sync(at.threads);
+            dc_fill_sum<R, NT, DC_UNIT>(m.tile, p.a, first, p.n, at);
+            if (convolved) dc_fill_dyn<R, NT>(m, f, p, first, at);
+            dc_sync<NT>();
         }
-        for (int i = at.thread; i < DC_UNIT * R; i += at.threads) {
-            const int channel = i % DC_UNIT, row = i / DC_UNIT;
-            const size_t index = (size_t)row * p.n + first + channel;
-            float y = 0.0f;
-            if (row < f.rows && first + channel < last) {
-                y = __ldcg(p.x + index);
-                if (p.kind == DC_RESIDUAL)
-                    y = y + (p.dyn.partial != nullptr ? dc_convolved<R>(m, f, p, first, channel, row)
-                                                      : m.tile.v[channel][row]);
-                p.y[index] = y;
-            }
-            m.other.v[channel][row] = y;
+#pragma unroll
+        for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+            const int channel = x.channel(at.thread, e), row = x.row(at.thread, e);
+            const bool there = row < f.rows && first + channel < last;
+            if (there && p.kind == DC_RESIDUAL)
+                x.v[e] = x.v[e] + (convolved ? dc_convolved<R, NT>(m, f, p, first, channel, row)
+                                             : m.tile.v[channel][row]);
+            if (there) p.y[(size_t)row * p.n + first + channel] = x.v[e];
         }
-        dc_sync(at.threads);
-        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R>(m.other, at.thread, 0, last - first);
-        dc_sync(at.threads);
+        dc_put<R, NT>(m.other, x, at);
+        dc_sync<NT>();
+        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R, NT>(m.other, at.thread, 0, last - first);
+        dc_sync<NT>();
     }
 }
 
-/* DC_NORM, DC_CONV, DC_COPY, DC_SILU: activations. */
-template <int R, bool FAST>
-DC_DEVICE void dc_activate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    if ((p.kind == DC_NORM || p.kind == DC_CONV) && at.block * DC_UNIT < p.n) dc_scales<R>(m, f.ss, p.n, f.eps, at);
+/* DC_NORM, DC_CONV, DC_FINAL: weight * (x * scale), then packed, convolved and packed, or stored for the caller. */
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    bool scaled = false;
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT;
-        dc_tile<R> *out = &m.tile;
-        switch (p.kind) {
-        case DC_NORM:
-            dc_fill_normed<R>(m.tile, p, m.scale, f.rows, first, at);
-            break;
-        case DC_CONV:
-            dc_fill_normed<R>(m.tile, p, m.scale, f.rows, first, at);
-            dc_fill_dyn<R>(m, f, p, first, at);
-            dc_sync(at.threads);
-            for (int i = at.thread; i < DC_UNIT * R; i += at.threads) {
-                const int channel = i % DC_UNIT, row = i / DC_UNIT;
-                m.other.v[channel][row] =
-                    first + channel < p.n ? dc_convolved<R>(m, f, p, first, channel, row) : 0.0f;
+        dc_share<R, NT> x, w;
+        dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
+#pragma unroll
+        for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+            const int c = first + w.channel(at.thread, e);
+            w.v[e] = c < p.n ? __ldg(p.weight + c) : 0.0f;
+        }
+        if (p.kind == DC_CONV) dc_fill_dyn<R, NT>(m, f, p, first, at);
+        if (!scaled) dc_scales<R, NT>(m, f.ss, p.n, f.eps, at);
+        scaled = true;
+#pragma unroll
+        for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+            const int row = x.row(at.thread, e);
+            x.v[e] = row < f.rows ? w.v[e] * (x.v[e] * m.scale[row]) : 0.0f;
+            if (p.kind == DC_FINAL && row < f.rows && first + x.channel(at.thread, e) < p.n)
+                p.y[(size_t)row * p.n + first + x.channel(at.thread, e)] = x.v[e];
+        }
+        if (p.kind == DC_FINAL) continue;
+        dc_put<R, NT>(m.tile, x, at);
+        dc_sync<NT>();
+        if (p.kind == DC_CONV) {
+#pragma unroll
+            for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+                const int channel = x.channel(at.thread, e);
+                x.v[e] = first + channel < p.n
+                             ? dc_convolved<R, NT>(m, f, p, first, channel, x.row(at.thread, e))
+                             : 0.0f;
             }
-            out = &m.other;
-            break;
-        case DC_COPY:
-            dc_fill_rows<R>(m.tile, p.x, f.rows, first, p.n, at);
-            break;
-        default:
-            dc_fill_sum<R>(m.tile, p.a, first, DC_UNIT, p.n, at);
-            dc_fill_sum<R>(m.other, p.b, first, DC_UNIT, p.n, at);
-            dc_sync(at.threads);
-            for (int i = at.thread; i < DC_UNIT * R; i += at.threads) {
+            dc_put<R, NT>(m.other, x, at);
+            dc_sync<NT>();
+        }
+        dc_pack<R, NT, FAST>(p.kind == DC_CONV ? m.other : m.tile, first, f.act, at);
+        dc_sync<NT>();
+    }
+}
+
+/* DC_COPY, DC_SILU: activations. */
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_activate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
+        const int first = unit * DC_UNIT;
+        if (p.kind == DC_COPY) {
+            dc_share<R, NT> x;
+            dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
+            dc_put<R, NT>(m.tile, x, at);
+        } else {
+            dc_fill_sum<R, NT, DC_UNIT>(m.tile, p.a, first, p.n, at);
+            dc_fill_sum<R, NT, DC_UNIT>(m.other, p.b, first, p.n, at);
+            dc_sync<NT>();
+#pragma unroll
+            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
                 float *v = &m.tile.v[i / R][i % R];
                 *v = df_silu(*v) * m.other.v[i / R][i % R];
             }
         }
-        dc_sync(at.threads);
-        dc_pack<R, FAST>(*out, first, f.act, at);
-        dc_sync(at.threads);
+        dc_sync<NT>();
+        dc_pack<R, NT, FAST>(m.tile, first, f.act, at);
+        dc_sync<NT>();
     }
 }
 
-/* DC_FINAL and DC_STORE: rows for the caller. */
-template <int R>
+/* DC_STORE: rows for the caller. */
+template <int R, int NT>
 DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    if (p.kind == DC_FINAL && at.block * DC_UNIT < p.n) dc_scales<R>(m, f.ss, p.n, f.eps, at);
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT;
-        if (p.kind == DC_FINAL)
-            dc_fill_normed<R>(m.tile, p, m.scale, f.rows, first, at);
-        else
-            dc_fill_sum<R>(m.tile, p.a, first, DC_UNIT, p.n, at);
-        dc_sync(at.threads);
-        for (int i = at.thread; i < DC_UNIT * f.rows; i += at.threads) {
+        dc_fill_sum<R, NT, DC_UNIT>(m.tile, p.a, first, p.n, at);
+        dc_sync<NT>();
+        for (int i = at.thread; i < DC_UNIT * f.rows; i += NT) {
             const int channel = i % DC_UNIT, row = i / DC_UNIT;
             if (first + channel < p.n) p.y[(size_t)row * p.n + first + channel] = m.tile.v[channel][row];
         }
-        dc_sync(at.threads);
+        dc_sync<NT>();
     }
 }
 
 /* DC_QKV: a head at a time. Queries and keys are normed over the head and rotated; keys and values go to the rows of the
  * cache that follow the context. */
-template <int R>
+template <int R, int NT>
 DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     const int hd = f.head_dim, heads = f.n_heads + 2 * f.n_kv_heads, segments = (hd + DC_UNIT - 1) / DC_UNIT;
+    const int half = f.rotary_half;
     for (int unit = at.block; unit < heads; unit += at.blocks) {
         const bool query = unit < f.n_heads, value = unit >= f.n_heads + f.n_kv_heads;
         const int head = query ? unit : value ? unit - f.n_heads - f.n_kv_heads : unit - f.n_heads;
         const int width = query ? f.n_heads * hd : f.n_kv_heads * hd;
-        dc_fill_sum<R>(m.tile, query ? p.a : value ? p.c : p.b, head * hd, hd, width, at);
-        dc_sync(at.threads);
+        const float *weight = query ? p.weight : p.weight2;
+        float w = 0.0f;
+        if (at.thread < hd) w = weight[at.thread];
+        for (int i = at.thread; i < f.rows * half && i < DC_MOST_HEAD / 2 * R; i += NT)
+            m.angle[i] = make_float2(f.cos[i], f.sin[i]);
+        dc_fill_sum<R, NT, DC_MOST_HEAD>(m.tile, query ? p.a : value ? p.c : p.b, head * hd, (head + 1) * hd, at);
+        if (at.thread < hd) m.weight[at.thread] = w;
+        dc_sync<NT>();
         const size_t block_row = (size_t)(f.keys - f.rows);
         if (value) {
-            for (int i = at.thread; i < hd * f.rows; i += at.threads)
+            for (int i = at.thread; i < hd * f.rows; i += NT)
                 p.v[(block_row + i / hd) * width + head * hd + i % hd] = m.tile.v[i % hd][i / hd];
-            dc_sync(at.threads);
+            dc_sync<NT>();
             continue;
         }
-        const float *weight = query ? p.weight : p.weight2;
         if (at.thread < segments * R) {
             const int row = at.thread % R, segment = at.thread / R;
-            m.node[segment][row] = dc_squares<R>(m.tile, row, segment * DC_UNIT, min((segment + 1) * DC_UNIT, hd));
+            m.node[segment][row] = dc_squares<R, NT>(m.tile, row, segment * DC_UNIT, min((segment + 1) * DC_UNIT, hd));
         }
-        dc_sync(at.threads);
+        dc_sync<NT>();
         if (at.thread < R) {
             const float s = segments > 1 ? m.node[0][at.thread] + m.node[1][at.thread] : m.node[0][at.thread];
             m.scale[at.thread] = 1.0f / sqrtf(s / (float)hd + f.eps);
         }
-        dc_sync(at.threads);
-        for (int i = at.thread; i < hd * f.rows; i += at.threads) {
-            const int c = i % hd, row = i / hd, half = f.rotary_half;
-            float y = weight[c] * (m.tile.v[c][row] * m.scale[row]);
+        dc_sync<NT>();
+        for (int i = at.thread; i < hd * f.rows; i += NT) {
+            const int c = i % hd, row = i / hd;
+            float y = m.weight[c] * (m.tile.v[c][row] * m.scale[row]);
             if (c < 2 * half) {
-                const int other = c < half ? c + half : c - half, angle = c < half ? c : c - half;
-                const float cos = f.cos[row * half + angle], sin = f.sin[row * half + angle];
-                const float z = weight[other] * (m.tile.v[other][row] * m.scale[row]);
-                y = c < half ? fmaf(y, cos, -(z * sin)) : fmaf(y, cos, z * sin);
+                const int other = c < half ? c + half : c - half;
+                const float2 angle = m.angle[row * half + (c < half ? c : c - half)];
+                const float z = m.weight[other] * (m.tile.v[other][row] * m.scale[row]);
+                y = c < half ? fmaf(y, angle.x, -(z * angle.y)) : fmaf(y, angle.x, z * angle.y);
             }
             if (query)
                 f.q[(size_t)row * width + head * hd + c] = y;
             else
                 p.k[(block_row + row) * width + head * hd + c] = y;
         }
-        dc_sync(at.threads);
+        dc_sync<NT>();
     }
 }
 

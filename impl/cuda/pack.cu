@@ -1,4 +1,4 @@
-/* pack.cu - see pack.cuh. A thread writes 16 bytes. */
+/* pack.cu - see pack.cuh. */
 #include "cuda/pack.cuh"
 
 #include "cuda/product_exact.cuh"
@@ -28,35 +28,43 @@ __device__ unsigned byte_at(const source &s, int o, int b, int i) {
     return s.data[(size_t)o * s.stride + (size_t)b * (s.dtype == DF_Q8_0 ? DF_Q8_0_BYTES : DF_Q4_0_BYTES) +
                   DF_SCALE_BYTES + i];
 }
+/* The four bits of value k of a row of q4_0. */
+__device__ unsigned nibble_at(const source &s, int o, int k) {
+    return byte_at(s, o, k / 32, k % 16) >> (k % 32 / 16 * 4) & 15u;
+}
 __device__ unsigned short scale_at(const source &s, int o, int b) {
     if (o >= s.out || b * 32 >= s.in) return 0;
     return *reinterpret_cast<const unsigned short *>(
         s.data + (size_t)o * s.stride + (size_t)b * (s.dtype == DF_Q8_0 ? DF_Q8_0_BYTES : DF_Q4_0_BYTES));
 }
 
-__global__ void pack_exact(source s, int steps, size_t pieces, uint4 *to) {
+/* A piece is four channels of one output: 16 bytes of f32, 8, 4; q4_0: eight channels in 4 bytes. */
+__global__ void pack_exact(source s, size_t pieces, void *to) {
+    const int each = s.dtype == DF_Q4_0 ? 8 : 4, per_segment = DC_TILE * (DC_UNIT / each);
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < pieces; i += (size_t)gridDim.x * blockDim.x) {
-        const int lane = (int)(i % 32), j = (int)(i / 32 % 8), step = (int)(i / 256 % steps);
-        const size_t at = i / 256 / steps;
-        const int segment = (int)(at % s.segments), tile = (int)(at / s.segments), o = tile * DC_TILE + j * 32 + lane;
-        const int k = segment * DC_UNIT + step * (DC_UNIT / steps);
-        unsigned word[4];
-        for (int w = 0; w < 4; w++) {
-            if (s.dtype == DF_F32)
-                word[w] = o < s.out && k + w < s.in
-                              ? reinterpret_cast<const unsigned *>(s.data + (size_t)o * s.stride)[k + w]
-                              : 0;
-            else if (s.dtype == DF_BF16 || s.dtype == DF_F16)
-                word[w] = half_at(s, o, k + 2 * w) | half_at(s, o, k + 2 * w + 1) << 16;
-            else {
-                word[w] = 0;
-                for (int b = 0; b < 4; b++) {
-                    const int byte = s.dtype == DF_Q8_0 ? k % 32 + 4 * w + b : 4 * w + b;
-                    word[w] |= byte_at(s, o, k / 32, byte) << 8 * b;
-                }
+        const size_t at = i / per_segment;
+        const int in_tile = (int)(i % DC_TILE), segment = (int)(at % s.segments), tile = (int)(at / s.segments);
+        const int o = tile * DC_TILE + in_tile, k = segment * DC_UNIT + (int)(i % per_segment) / DC_TILE * each;
+        if (s.dtype == DF_F32) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            const unsigned *from = reinterpret_cast<const unsigned *>(s.data + (size_t)o * s.stride);
+            if (o < s.out) {
+                if (k < s.in) v.x = from[k];
+                if (k + 1 < s.in) v.y = from[k + 1];
+                if (k + 2 < s.in) v.z = from[k + 2];
+                if (k + 3 < s.in) v.w = from[k + 3];
             }
+            static_cast<uint4 *>(to)[i] = v;
+        } else if (s.dtype == DF_BF16 || s.dtype == DF_F16) {
+            static_cast<uint2 *>(to)[i] = make_uint2(half_at(s, o, k) | half_at(s, o, k + 1) << 16,
+                                                     half_at(s, o, k + 2) | half_at(s, o, k + 3) << 16);
+        } else {
+            unsigned word = 0;
+            for (int b = 0; b < 4; b++)
+                word |= s.dtype == DF_Q8_0 ? byte_at(s, o, k / 32, k % 32 + b) << 8 * b
+                                           : (nibble_at(s, o, k + b) | nibble_at(s, o, k + b + 4) << 4) << 8 * b;
+            static_cast<unsigned *>(to)[i] = word;
         }
-        to[i] = make_uint4(word[0], word[1], word[2], word[3]);
     }
 }
 
@@ -134,8 +142,8 @@ cudaError_t dc_pack_matrix(const df_matrix *w, bool fast, void *data, void *scal
     else if (fast)
         pack_fast_bf16<<<BLOCKS, THREADS, 0, stream>>>(s, p.bytes / 16, static_cast<uint4 *>(data));
     else
-        pack_exact<<<BLOCKS, THREADS, 0, stream>>>(s, (int)(p.bytes / 16 / 256 / ((size_t)p.tiles * (size_t)p.segments)),
-                                                   p.bytes / 16, static_cast<uint4 *>(data));
+        pack_exact<<<BLOCKS, THREADS, 0, stream>>>(
+            s, (size_t)p.tiles * (size_t)p.segments * DC_TILE * DC_UNIT / (w->dtype == DF_Q4_0 ? 8 : 4), data);
     if (!fast && p.scale_bytes > 0)
         pack_exact_scales<<<BLOCKS, THREADS, 0, stream>>>(s, p.scale_bytes / 2, static_cast<unsigned short *>(scale));
     return cudaGetLastError();

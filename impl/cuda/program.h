@@ -25,12 +25,14 @@ enum {
     DC_MOST_HEAD = 128,
     DC_MOST_SEGMENTS = 128, /* of a normed row */
     DC_MOST_DYN = 32,       /* kernel taps times groups that 64 channels meet */
+    DC_MOST_SHARES = 160, /* segments of keys times heads that 64 channels meet, fast attention */
     DC_FAST_RUN = 8,        /* segments of a group, fast class */
     DC_EXACT_RUN = 4        /* the least, exact class: one for each warp */
 };
 
 typedef enum dc_kind {
     DC_LOAD = 0,   /* x = noise, and the sums of squares of its segments; which keys each row sees */
+    DC_SEEN,       /* which keys each row sees, alone */
     DC_NORM,       /* act = weight * (x * scale) */
     DC_CONV,       /* act = conv(weight * (x * scale)) */
     DC_COPY,       /* act = x */
@@ -38,7 +40,8 @@ typedef enum dc_kind {
     DC_QKV,        /* q, and the block's rows of k and v */
     DC_SCORES,     /* q k / sqrt(hd) of a segment of keys, and their largest */
     DC_VALUES,     /* exp(score - largest) v of a segment of keys */
-    DC_CONTEXT,    /* act = what the segments of keys add up to */
+    DC_ATTEND,     /* fast: both at once, with the largest of the segment */
+    DC_CONTEXT,    /* act, or y where the caller wants it, = what the segments of keys add up to */
     DC_SILU,       /* act = silu(gate) * up */
     DC_RESIDUAL,   /* x_out = x + conv(o) or x + o, and the sums of squares of its segments */
     DC_FINAL,      /* y = weight * (x * scale) */
@@ -84,6 +87,10 @@ typedef struct dc_phase {
     int window, causal;
 } dc_phase;
 
+typedef struct dc_sight {
+    int window, causal;
+} dc_sight;
+
 typedef struct dc_frame {
     const dc_phase *phase; /* device memory */
     int phases;
@@ -96,6 +103,7 @@ typedef struct dc_frame {
     int keys, key_segments, first_key_segment; /* absolute number of the first */
     void *act;
     float *ss;              /* [H / 64, R] */
+    const dc_sight *sight;  /* [L] */
     int32_t *seen;          /* [L, 2, R]: first key and end of what a row sees */
     float *q;               /* [R, nh * hd] */
     float *score, *largest; /* [items, 64 keys, 64 queries], [items, 64] */

@@ -5,12 +5,12 @@
 #include "cuda/product_exact.cuh"
 
 template <int R> struct exact_shared {
+    dc_exact_ring<R> ring;
     union {
         dc_finish_memory<R> finish;
         dc_attend_memory<R> attend;
         dc_exact_memory<R> exact;
     };
-    dc_exact_input<R> input;
     dc_phase phase[2];
 };
 
@@ -22,29 +22,33 @@ DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
 }
 
 template <int R>
-DC_DEVICE void run_product(exact_shared<R> &s, const dc_frame &f, const dc_product &p, const dc_place &at) {
+DC_DEVICE void run_product(exact_shared<R> &s, dc_exact_turn &turn, const dc_frame &f, const dc_product &p, const dc_place &at) {
     switch (p.dtype) {
     case DF_BF16:
-        dc_product_exact<R, DF_BF16>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        dc_product_exact<R, DF_BF16>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
         break;
     case DF_F32:
-        dc_product_exact<R, DF_F32>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        dc_product_exact<R, DF_F32>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
         break;
     case DF_F16:
-        dc_product_exact<R, DF_F16>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        dc_product_exact<R, DF_F16>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
         break;
     case DF_Q8_0:
-        dc_product_exact<R, DF_Q8_0>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        dc_product_exact<R, DF_Q8_0>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
         break;
     default:
-        dc_product_exact<R, DF_Q4_0>(s.exact, s.input, f, p, at.thread, at.block, at.blocks);
+        dc_product_exact<R, DF_Q4_0>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
     }
 }
 
 template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const dc_frame f) {
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    const dc_place at = {(int)threadIdx.x, DC_EXACT_THREADS, (int)blockIdx.x, (int)gridDim.x};
+    const dc_place at = {(int)threadIdx.x, (int)blockIdx.x, (int)gridDim.x};
+    enum { NT = DC_EXACT_THREADS };
+    dc_exact_turn turn = {0, 0};
+    if (at.thread < DC_EXACT_WARPS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     fetch_phase(&s.phase[0], f.phase, at.thread);
     __syncthreads();
     for (int i = 0; i < f.phases; i++) {
@@ -53,43 +57,51 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         DC_MARK(i);
         switch (p.kind) {
         case DC_LOAD:
-            if (f.seen != nullptr) dc_seen<R>(f, f.phase, at);
-            dc_stream<R>(s.finish, f, p, at);
+            dc_seen<R, NT>(s.finish, f, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_SEEN:
+            dc_seen<R, NT>(s.finish, f, at);
             break;
         case DC_RESIDUAL:
-            dc_stream<R>(s.finish, f, p, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
             break;
         case DC_PRODUCT:
-            run_product<R>(s, f, p.product, at);
+            run_product<R>(s, turn, f, p.product, at);
             break;
         case DC_QKV:
-            dc_heads<R>(s.finish, f, p, at);
+            dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_SCORES:
-            dc_scores<R, 8>(s.attend, f, p, at);
+            dc_scores<R, NT>(s.attend, f, p, at);
             break;
         case DC_VALUES:
-            dc_values<R, 8>(s.attend, f, p, at);
+            dc_values<R, NT>(s.attend, f, p, at);
             break;
         case DC_CONTEXT:
-            dc_context<R, false>(s.finish, f, p, at);
+            dc_context<R, NT>(s.finish, f, p, at);
             break;
-        case DC_FINAL:
         case DC_STORE:
-            dc_deliver<R>(s.finish, f, p, at);
+            dc_deliver<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_COPY:
+        case DC_SILU:
+            dc_activate<R, NT, false>(s.finish, f, p, at);
             break;
         default:
-            dc_activate<R, false>(s.finish, f, p, at);
+            dc_norm<R, NT, false>(s.finish, f, p, at);
         }
-        if (i + 1 < f.phases) dc_grid_sync(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread, at.threads);
+        if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
     }
     DC_MARK(f.phases);
 }
 
 cudaError_t dc_exact_blocks(int *blocks) {
-    int device = 0, processors = 0, each = 0;
+    int device = 0, major = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status != cudaSuccess || major < 9) return status; /* bulk copies */
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status = cudaFuncSetAttribute(run_exact<8>, cudaFuncAttributeMaxDynamicSharedMemorySize,

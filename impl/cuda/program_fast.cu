@@ -1,17 +1,17 @@
 /*
  * program_fast.cu - the fast class's resident kernel: one block on each multiprocessor, eight warps that compute and two
- * threads that keep the ring of weights full. Attention is the exact class's.
+ * threads that keep the ring of weights full.
  */
 #include "cuda/program.cuh"
 
-#include "cuda/attend.cuh"
+#include "cuda/attend_fast.cuh"
 #include "cuda/product_fast.cuh"
 
 template <int R> struct fast_shared {
     dc_ring<R> ring;
     union {
         dc_finish_memory<R> finish;
-        dc_attend_memory<R> attend;
+        dc_attend_fast_memory<R> fast;
     };
     dc_phase phase[2];
 };
@@ -23,44 +23,48 @@ DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
 }
 
 template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, const dc_place &at) {
+    enum { NT = DC_FAST_THREADS };
     dc_turn turn = {0, 0};
     fetch_phase(&s.phase[0], f.phase, at.thread);
-    dc_sync(at.threads);
+    dc_sync<NT>();
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         DC_MARK(i);
         switch (p.kind) {
         case DC_LOAD:
-            if (f.seen != nullptr) dc_seen<R>(f, f.phase, at);
-            dc_stream<R>(s.finish, f, p, at);
+            dc_seen<R, NT>(s.finish, f, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_SEEN:
+            dc_seen<R, NT>(s.finish, f, at);
             break;
         case DC_RESIDUAL:
-            dc_stream<R>(s.finish, f, p, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
             break;
         case DC_PRODUCT:
             dc_product_fast<R>(s.ring, turn, p.product, at.thread, at.block, at.blocks);
             break;
         case DC_QKV:
-            dc_heads<R>(s.finish, f, p, at);
+            dc_heads<R, NT>(s.finish, f, p, at);
             break;
-        case DC_SCORES:
-            dc_scores<R, 4>(s.attend, f, p, at);
-            break;
-        case DC_VALUES:
-            dc_values<R, 4>(s.attend, f, p, at);
+        case DC_ATTEND:
+            dc_attend_fast<R>(s.fast, f, p, at);
             break;
         case DC_CONTEXT:
-            dc_context<R, true>(s.finish, f, p, at);
+            dc_context_fast<R, NT>(s.finish, f, p, at);
             break;
-        case DC_FINAL:
         case DC_STORE:
-            dc_deliver<R>(s.finish, f, p, at);
+            dc_deliver<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_COPY:
+        case DC_SILU:
+            dc_activate<R, NT, true>(s.finish, f, p, at);
             break;
         default:
-            dc_activate<R, true>(s.finish, f, p, at);
+            dc_norm<R, NT, true>(s.finish, f, p, at);
         }
-        if (i + 1 < f.phases) dc_grid_sync(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread, at.threads);
+        if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
     }
     DC_MARK(f.phases);
 }
@@ -77,7 +81,7 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
     }
     __syncthreads();
     if (threadIdx.x < DC_FAST_THREADS) {
-        const dc_place at = {(int)threadIdx.x, DC_FAST_THREADS, (int)blockIdx.x, (int)gridDim.x};
+        const dc_place at = {(int)threadIdx.x, (int)blockIdx.x, (int)gridDim.x};
         compute<R>(s, f, at);
     } else if (threadIdx.x == DC_FAST_THREADS) {
         dc_produce_weights<R>(s.ring, f, (int)blockIdx.x, (int)gridDim.x);
@@ -87,9 +91,11 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
 }
 
 cudaError_t dc_fast_blocks(int *blocks) {
-    int device = 0, processors = 0, each = 0;
+    int device = 0, major = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status != cudaSuccess || major < 9) return status; /* bulk copies */
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status =

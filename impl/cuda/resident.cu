@@ -215,10 +215,12 @@ struct planner {
         heads->c = sum_of(sum, 2, w->v_bias, padded);
         heads->weight = w->q_norm;
         heads->weight2 = w->k_norm;
-        dc_phase *scores = add(DC_SCORES, i, 0);
-        scores->window = c->layer[i].window;
-        scores->causal = c->layer[i].causal;
-        add(DC_VALUES, i, 0);
+        if (p->fast) {
+            add(DC_ATTEND, i, 0);
+        } else {
+            add(DC_SCORES, i, 0);
+            add(DC_VALUES, i, 0);
+        }
         add(DC_CONTEXT, i, c->n_heads * c->head_dim);
         TRY(product(o, 1, main, &main_floats, &sum));
         residual(i, sum_of(sum, 0, w->o_bias, padded), kernels, &w->attn_conv);
@@ -281,7 +283,12 @@ df_status fill_frame(df_engine *engine, program *p, const df_config *c, int padd
         {reinterpret_cast<void **>(&f->arrived), 4},
     };
     for (const wish &w : wishes) TRY(device_buffer(p, w.bytes, w.to, err));
-    return DF_OK;
+    std::vector<dc_sight> sight;
+    for (int i = 0; i < c->n_layers; i++) sight.push_back(dc_sight{c->layer[i].window, c->layer[i].causal});
+    void *memory = nullptr;
+    TRY(device_buffer(p, sight.size() * sizeof(dc_sight), &memory, err));
+    f->sight = static_cast<const dc_sight *>(memory);
+    return engine->memory.upload(engine->memory.owner, memory, sight.data(), sight.size() * sizeof(dc_sight), err);
 }
 
 /* A program's shapes are planned twice: once to learn how large the partial sums are. */
@@ -329,13 +336,21 @@ df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int
     return DF_OK;
 }
 
+/* Whether the resident kernels' attention covers these shapes and keys: segments without a gap, within the tree's
+ * counter, and for the fast class few enough for a block's shares. */
+bool attention_covered(bool fast, int rows, int head_dim, const int32_t *key_pos, int keys, int segments) {
+    const int first = key_pos[0] / DC_UNIT, last = key_pos[keys - 1] / DC_UNIT;
+    const int heads = DC_UNIT % head_dim == 0 ? DC_UNIT / head_dim : head_dim % DC_UNIT == 0 ? 1 : (DC_UNIT - 1) / head_dim + 2;
+    return rows <= 16 && head_dim <= DC_MOST_HEAD && head_dim % 4 == 0 && last - first + 1 == segments &&
+           first % 1024 + segments < 2040 && (!fast || heads * segments <= DC_MOST_SHARES);
+}
+
 bool covered(const dc_resident *r, const df_round_args *a) {
     const df_config *c = a->config;
-    const int first = a->key_pos[0] / DC_UNIT, last = a->key_pos[a->keys - 1] / DC_UNIT;
     const int met = c->conv_group > 0 ? (DC_UNIT - 1) / c->conv_group + 2 : 0;
-    return c->block <= 16 && c->hidden <= DC_UNIT * DC_MOST_SEGMENTS && c->head_dim <= DC_MOST_HEAD &&
-           c->head_dim % 4 == 0 && (c->family != DF_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) &&
-           last - first + 1 == a->map.segments && first % 1024 + a->map.segments < 2040 && r->exact_blocks > 0 &&
+    return attention_covered(r->fast, c->block, c->head_dim, a->key_pos, a->keys, a->map.segments) &&
+           c->hidden <= DC_UNIT * DC_MOST_SEGMENTS &&
+           (c->family != DF_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) && r->exact_blocks > 0 &&
            (!r->fast || r->fast_blocks > 0);
 }
 
@@ -361,7 +376,8 @@ df_status send_phases(df_engine *engine, program *p, const df_round_args *a, df_
         const dc_phase before = phase;
         if (phase.kind == DC_LOAD) phase.x = a->noise;
         if (phase.kind == DC_FINAL) phase.y = a->out;
-        if (phase.kind == DC_QKV || phase.kind == DC_SCORES || phase.kind == DC_VALUES) phase.k = k, phase.v = v;
+        if (phase.kind == DC_QKV || phase.kind == DC_SCORES || phase.kind == DC_VALUES ||
+            phase.kind == DC_ATTEND) phase.k = k, phase.v = v;
         changed |= before.x != phase.x || before.y != phase.y || before.k != phase.k || before.v != phase.v;
     }
     if (!changed) return DF_OK;
@@ -511,6 +527,61 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
         TRY(df_cuda_check(fast ? dc_launch_fast(&f, r->fast_blocks, stream) : dc_launch_exact(&f, r->exact_blocks, stream),
                           "a product", err));
     }
+    df_arena_rewind(&engine->arena, mark);
+    return DF_OK;
+}
+
+extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attention_args *a, df_error *err) {
+    dc_resident *r = df_cuda_of(engine)->resident;
+    TRY(ask_blocks(r, err));
+    if (r->fast_blocks == 0 ||
+        !attention_covered(true, a->rows, a->head_dim, a->k_pos, a->keys, a->map.segments))
+        return df_cuda_attention(engine, a, err);
+    const df_arena_mark mark = df_arena_get_mark(&engine->arena);
+    const int padded = dc_padded_rows(a->rows), group = a->n_heads / a->n_kv_heads;
+    const int chunks = (group * padded + DC_QUERIES - 1) / DC_QUERIES;
+    const size_t items = (size_t)a->n_kv_heads * (size_t)chunks * (size_t)a->map.segments;
+    struct sent {
+        dc_phase phase[3];
+        dc_sight sight;
+    } host = {};
+    dc_frame f = {};
+    sent *device = df_cuda_take<sent>(engine, 1, err);
+    f.seen = df_cuda_take<int32_t>(engine, 2 * (size_t)padded, err);
+    f.largest = df_cuda_take<float>(engine, items * DC_QUERIES, err);
+    f.total = df_cuda_take<float>(engine, items * DC_QUERIES, err);
+    f.context = df_cuda_take<float>(engine, items * DC_QUERIES * (size_t)a->head_dim, err);
+    f.arrived = df_cuda_take<unsigned>(engine, 1, err);
+    if (device == nullptr || f.seen == nullptr || f.largest == nullptr || f.total == nullptr || f.context == nullptr ||
+        f.arrived == nullptr)
+        return DF_ERR_MEMORY;
+    host.sight = dc_sight{a->window, a->causal};
+    host.phase[0].kind = DC_SEEN;
+    host.phase[1].kind = DC_ATTEND;
+    host.phase[1].k = const_cast<float *>(a->k);
+    host.phase[1].v = const_cast<float *>(a->v);
+    host.phase[2].kind = DC_CONTEXT;
+    host.phase[2].n = a->n_heads * a->head_dim;
+    host.phase[2].y = a->out;
+    f.phase = device->phase;
+    f.sight = &device->sight;
+    f.phases = 3;
+    f.layers = 1;
+    f.rows = a->rows;
+    f.n_heads = a->n_heads;
+    f.n_kv_heads = a->n_kv_heads;
+    f.head_dim = a->head_dim;
+    f.score_scale = 1.0f / sqrtf((float)a->head_dim);
+    f.q = const_cast<float *>(a->q);
+    f.pos = a->map.pos;
+    f.segment_first = a->map.segment_first;
+    f.keys = a->keys;
+    f.key_segments = a->map.segments;
+    f.first_key_segment = a->k_pos[0] / DC_UNIT;
+    const cudaStream_t stream = df_cuda_stream(engine);
+    TRY(df_cuda_check(cudaMemcpyAsync(device, &host, sizeof host, cudaMemcpyHostToDevice, stream),
+                      "the phases of an attention", err));
+    TRY(df_cuda_check(dc_launch_fast(&f, r->fast_blocks, stream), "an attention", err));
     df_arena_rewind(&engine->arena, mark);
     return DF_OK;
 }

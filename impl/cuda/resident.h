@@ -23,6 +23,7 @@ void dc_resident_released(dc_resident *resident, const void *memory);
 extern "C" {
 df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
                                   float *y, df_error *err);
+df_status df_cuda_attention_fast(df_engine *engine, const df_attention_args *args, df_error *err);
 df_status df_cuda_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
 }
 
