@@ -209,7 +209,7 @@ DC_DEVICE void dc_values(dc_attend_memory<R> &m, const dc_frame &f, const dc_pha
 #pragma unroll
                 for (int j = 0; j < NQ; j++) s[i][j] = 0.0f;
             if (all) {
-#pragma unroll 4
+#pragma unroll 2
                 for (int key = 0; key < item.keys; key++) {
                     float vd[4], weight[NQ];
                     dc_weights<R, NQ>(m, key, channel0, query0, vd, weight);
@@ -242,44 +242,39 @@ DC_DEVICE void dc_values(dc_attend_memory<R> &m, const dc_frame &f, const dc_pha
     }
 }
 
-/* A value of channel c of row `row`: what the segments of keys add up to, in the tree of canon.h. */
-template <int R, typename Load> DC_DEVICE float dc_over_keys(const dc_frame &f, Load load) {
-    const int before = f.first_key_segment;
-    return dc_tree<8, 8>(before, f.key_segments, 0.0f, [&](int s) { return load(s - before); }) + 0.0f;
+/* Where the quad of channels c.. of row `row` lies in context, and its query in total; quads do not cross heads. */
+template <int R> DC_DEVICE size_t dc_query_at(const dc_frame &f, int head, int row) {
+    const int group = f.n_heads / f.n_kv_heads, query = head % group * R + row;
+    return (size_t)(head / group * dc_chunks<R>(f) + query / DC_QUERIES) * f.key_segments * DC_QUERIES +
+           query % DC_QUERIES;
 }
 
 /* DC_CONTEXT: act = sum of the segments / sum of the exponentials. */
 template <int R, int NT>
 DC_DEVICE void dc_context(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { EACH = DC_UNIT * R / NT };
-    const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, chunks = dc_chunks<R>(f);
+    const int hd = f.head_dim;
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT, head0 = first / hd;
         const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
-        dc_share<R, NT> x;
-#pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const int c = first + x.channel(at.thread, e), head = c / hd;
-            const int query = head % group * R + x.row(at.thread, e);
-            const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * f.key_segments;
-            const float *from = f.context + (item * DC_QUERIES + query % DC_QUERIES) * hd + c % hd;
-            x.v[e] = 0.0f;
-            if (c < p.n)
-                x.v[e] = dc_over_keys<R>(f, [&](int s) { return __ldcg(from + (size_t)s * (DC_QUERIES * hd)); });
-        }
+#pragma unroll 1
         for (int i = at.thread; i < heads * R; i += NT) {
-            const int head = head0 + i / R, query = head % group * R + i % R;
-            const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * f.key_segments;
-            const float *from = f.total + item * DC_QUERIES + query % DC_QUERIES;
-            m.node[i / R][i % R] = dc_over_keys<R>(f, [&](int s) { return __ldcg(from + s * DC_QUERIES); });
+            const float *from = f.total + dc_query_at<R>(f, head0 + i / R, i % R);
+            m.node[i / R][i % R] = dc_sum_singles(from, DC_QUERIES, f.first_key_segment, f.key_segments);
         }
         dc_sync<NT>();
-#pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const int c = first + x.channel(at.thread, e);
-            if (c < p.n) x.v[e] = x.v[e] / m.node[c / hd - head0][x.row(at.thread, e)];
+#pragma unroll 1
+        for (int i = at.thread; i < DC_UNIT / 4 * R; i += NT) {
+            const int channel = i % (DC_UNIT / 4) * 4, row = i / (DC_UNIT / 4), c = first + channel, head = c / hd;
+            float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (c < p.n) {
+                const float *from = f.context + dc_query_at<R>(f, head, row) * hd + c % hd;
+                const float total = m.node[head - head0][row];
+                y = dc_sum_quads(from, DC_QUERIES * hd, f.first_key_segment, f.key_segments);
+                y.x /= total, y.y /= total, y.z /= total, y.w /= total;
+            }
+            m.tile.v[channel][row] = y.x, m.tile.v[channel + 1][row] = y.y;
+            m.tile.v[channel + 2][row] = y.z, m.tile.v[channel + 3][row] = y.w;
         }
-        dc_put<R, NT>(m.tile, x, at);
         dc_sync<NT>();
         dc_pack<R, NT, false>(m.tile, first, f.act, at);
         dc_sync<NT>();

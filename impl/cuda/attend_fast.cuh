@@ -41,6 +41,24 @@ DC_DEVICE void dc_mma_split(float (&c)[4], const uint4 &ah, const uint4 &al, uns
     dc_mma(c, al, bh0, bh1);
 }
 
+/* e^x for x <= 0 in three instructions: the argument's rounding and the unit's give at most 2^-22 + 2^-23 |x| of the
+ * result. e^-infinity is 0. */
+DC_DEVICE float dc_exp(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+
+/* An item that no row of the block sees. */
+template <int R> DC_DEVICE void dc_attend_nothing(const dc_frame &f, int index, const dc_place &at) {
+    if (at.thread < DC_QUERIES) {
+        f.largest[index * DC_QUERIES + at.thread] = -INFINITY;
+        f.total[index * DC_QUERIES + at.thread] = 0.0f;
+    }
+    for (int i = at.thread; i < DC_QUERIES * f.head_dim; i += DC_FAST_THREADS)
+        f.context[(size_t)index * DC_QUERIES * f.head_dim + i] = 0.0f;
+}
+
 template <int R>
 DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { NT = DC_FAST_THREADS, PIECES = 4 * 4 * 32 / NT };
@@ -55,29 +73,31 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
         const int begin = max(lowest - item.key, 0), end = min(highest - item.key, item.keys);
         const float *keys = p.k + (size_t)item.key * width + item.kv_head * hd;
         const float *values = p.v + (size_t)item.key * width + item.kv_head * hd;
-        /* Everything that comes from memory is asked for first: this lane's keys, its values, then the queries. */
+        /* Everything that comes from memory is asked for first: this lane's keys, its values, then the queries. What lies
+         * outside is read from inside instead: queries are zero past the head, and weights are zero for other keys. */
+        const auto within = [&](int key) { return min(max(key, begin), end - 1); };
+        if (begin >= end) {
+            dc_attend_nothing<R>(f, index, at);
+            continue;
+        }
         float2 k[DC_MOST_HEAD / 16][2];
-        const int my_key = warp * 8 + g;
+        const float *my_key = keys + (size_t)within(warp * 8 + g) * width;
 #pragma unroll
         for (int step = 0; step < DC_MOST_HEAD / 16; step++)
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int d = step * 16 + h * 8 + 2 * t;
-                k[step][h] = make_float2(0.0f, 0.0f);
-                if (d < hd && my_key >= begin && my_key < end)
-                    k[step][h] = __ldcg(reinterpret_cast<const float2 *>(keys + (size_t)my_key * width + d));
-            }
-        float v[4][2][4]; /* k16 of keys, n8 of channels, keys 2t, 2t + 1, 2t + 8, 2t + 9 */
+            for (int h = 0; h < 2; h++)
+                k[step][h] = __ldcg(reinterpret_cast<const float2 *>(my_key + min(step * 16 + h * 8 + 2 * t, hd - 2)));
+        float v[4][4][2]; /* k16 of keys; keys 2t, 2t + 1, 2t + 8, 2t + 9; n8 of channels */
+        const float *my_values = values + min(warp * 16 + g, hd - 1);
+        const int next = min(8, hd - 1 - min(warp * 16 + g, hd - 1));
 #pragma unroll
         for (int step = 0; step < 4; step++)
 #pragma unroll
-            for (int n = 0; n < 2; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int key = step * 16 + i / 2 * 8 + 2 * t + i % 2, d = warp * 16 + n * 8 + g;
-                    v[step][n][i] =
-                        key >= begin && key < end && d < hd ? __ldcg(values + (size_t)key * width + d) : 0.0f;
-                }
+            for (int i = 0; i < 4; i++) {
+                const float *from = my_values + (size_t)within(step * 16 + i / 2 * 8 + 2 * t + i % 2) * width;
+                v[step][i][0] = __ldcg(from);
+                v[step][i][1] = __ldcg(from + next);
+            }
         float s[4][4] = {};
 #pragma unroll
         for (int half = 0; half < DC_MOST_HEAD / 64; half++) {
@@ -154,7 +174,7 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     float &x = s[m16][2 * r + c];
-                    x = (seen >> (m16 * 4 + 2 * r + c) & 1u) != 0 ? df_exp(x - largest) : 0.0f;
+                    x = (seen >> (m16 * 4 + 2 * r + c) & 1u) != 0 ? dc_exp(x - largest) : 0.0f;
                     sum = sum + x;
                 }
                 sum = sum + __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -188,8 +208,8 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
                     unsigned bh0, bh1, bl0, bl1;
-                    dc_split_pair(v[step][n][0], v[step][n][1], bh0, bl0);
-                    dc_split_pair(v[step][n][2], v[step][n][3], bh1, bl1);
+                    dc_split_pair(v[step][0][n], v[step][1][n], bh0, bl0);
+                    dc_split_pair(v[step][2][n], v[step][3][n], bh1, bl1);
 #pragma unroll
                     for (int m16 = 0; m16 < 4; m16++)
                         dc_mma_split(o[m16][n], m.a.hi[m16][step][lane], m.a.lo[m16][step][lane], bh0, bh1, bl0, bl1);
@@ -209,74 +229,66 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
     }
 }
 
-/* act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals; both in
- * the tree of canon.h. Segments that a query does not see have -infinity and weigh 0. */
+/* act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals, both in
+ * the order of the keys. Segments that a query does not see have -infinity and weigh 0. */
 template <int R, int NT>
-DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p,
-                               const dc_place &at) {
-    enum { EACH = DC_UNIT * R / NT };
-    float(*weight)[R] = m.share;
-    const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, chunks = dc_chunks<R>(f), segments = f.key_segments;
+DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    const int hd = f.head_dim, segments = f.key_segments;
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT, head0 = first / hd;
         const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
-        /* weight[head * segments + segment][row], 8 threads a head and row */
+        /* share[head * segments + segment][row], and their sum with the totals; 8 threads a head and row */
+#pragma unroll 1
         for (int i = at.thread; i < heads * R * 8; i += NT) {
-            const int part = i % 8, row = i / 8 % R, head = i / 8 / R, query = (head0 + head) % group * R + row;
-            const size_t item = (size_t)((head0 + head) / group * chunks + query / DC_QUERIES) * segments;
-            const float *largest = f.largest + item * DC_QUERIES + query % DC_QUERIES;
+            const int part = i % 8, row = i / 8 % R, head = i / 8 / R;
+            const size_t query = dc_query_at<R>(f, head0 + head, row);
             float most = -INFINITY;
 #pragma unroll 5
             for (int s = part; s < segments; s += 8) {
-                const float x = __ldcg(largest + s * DC_QUERIES);
-                weight[head * segments + s][row] = x;
+                const float x = __ldcg(f.largest + query + s * DC_QUERIES);
+                m.share[head * segments + s][row] = x;
                 most = fmaxf(most, x);
             }
             const unsigned lanes = __activemask();
             most = fmaxf(most, __shfl_xor_sync(lanes, most, 1));
             most = fmaxf(most, __shfl_xor_sync(lanes, most, 2));
             most = fmaxf(most, __shfl_xor_sync(lanes, most, 4));
-            for (int s = part; s < segments; s += 8)
-                weight[head * segments + s][row] = df_exp(weight[head * segments + s][row] - most);
-        }
-        dc_sync<NT>();
-        dc_share<R, NT> x;
-#pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const int c = first + x.channel(at.thread, e), head = c / hd, row = x.row(at.thread, e);
-            const int query = head % group * R + row;
-            const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * segments;
-            const float *from = f.context + (item * DC_QUERIES + query % DC_QUERIES) * hd + c % hd;
-            x.v[e] = 0.0f;
-            if (c < p.n)
-                x.v[e] = dc_over_keys<R>(f, [&](int s) {
-                    return __ldcg(from + (size_t)s * (DC_QUERIES * hd)) * weight[(head - head0) * segments + s][row];
-                });
-        }
-        for (int i = at.thread; i < heads * R; i += NT) {
-            const int head = head0 + i / R, row = i % R, query = head % group * R + row;
-            const size_t item = (size_t)(head / group * chunks + query / DC_QUERIES) * segments;
-            const float *from = f.total + item * DC_QUERIES + query % DC_QUERIES;
-            m.node[i / R][row] = dc_over_keys<R>(
-                f, [&](int s) { return __ldcg(from + s * DC_QUERIES) * weight[(head - head0) * segments + s][row]; });
-        }
-        dc_sync<NT>();
-#pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const int c = first + x.channel(at.thread, e);
-            if (c < p.n) x.v[e] = x.v[e] / m.node[c / hd - head0][x.row(at.thread, e)];
-        }
-        dc_put<R, NT>(m.tile, x, at);
-        dc_sync<NT>();
-        if (p.y != nullptr) { /* for the caller */
-#pragma unroll
-            for (int e = 0; e < EACH; e++) {
-                const int c = first + x.channel(at.thread, e), row = x.row(at.thread, e);
-                if (c < p.n && row < f.rows) p.y[(size_t)row * p.n + c] = x.v[e];
+            float sum = 0.0f;
+#pragma unroll 1
+            for (int s = part; s < segments; s += 8) {
+                const float weight = dc_exp(m.share[head * segments + s][row] - most);
+                m.share[head * segments + s][row] = weight;
+                sum = fmaf(__ldcg(f.total + query + s * DC_QUERIES), weight, sum);
             }
-        } else {
-            dc_pack<R, NT, true>(m.tile, first, f.act, at);
+            sum = sum + __shfl_xor_sync(lanes, sum, 1);
+            sum = sum + __shfl_xor_sync(lanes, sum, 2);
+            sum = sum + __shfl_xor_sync(lanes, sum, 4);
+            if (part == 0) m.dyn[head][row] = sum;
         }
+        dc_sync<NT>();
+#pragma unroll 1
+        for (int i = at.thread; i < DC_UNIT / 4 * R; i += NT) {
+            const int channel = i % (DC_UNIT / 4) * 4, row = i / (DC_UNIT / 4), c = first + channel, head = c / hd;
+            float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (c < p.n) {
+                const float *from = f.context + dc_query_at<R>(f, head, row) * hd + c % hd;
+#pragma unroll 12
+                for (int s = 0; s < segments; s++) {
+                    const float4 v = dc_load4(from + (size_t)s * (DC_QUERIES * hd));
+                    const float weight = m.share[(head - head0) * segments + s][row];
+                    y.x = fmaf(v.x, weight, y.x), y.y = fmaf(v.y, weight, y.y);
+                    y.z = fmaf(v.z, weight, y.z), y.w = fmaf(v.w, weight, y.w);
+                }
+                const float total = m.dyn[head - head0][row];
+                y.x /= total, y.y /= total, y.z /= total, y.w /= total;
+                if (p.y != nullptr && row < f.rows) /* for the caller */
+                    *reinterpret_cast<float4 *>(p.y + (size_t)row * p.n + c) = y;
+            }
+            m.tile.v[channel][row] = y.x, m.tile.v[channel + 1][row] = y.y;
+            m.tile.v[channel + 2][row] = y.z, m.tile.v[channel + 3][row] = y.w;
+        }
+        dc_sync<NT>();
+        if (p.y == nullptr) dc_pack<R, NT, true>(m.tile, first, f.act, at);
         dc_sync<NT>();
     }
 }

@@ -84,20 +84,26 @@ template <int SLOTS, typename T> struct dc_counter {
     }
 };
 
-/* The tree over values load(i), i in [first, first + count), i absolute; absent ones are +0. CHUNK values are loaded
- * together; fewer than CHUNK 2^SLOTS behind the aligned start. */
-template <int CHUNK, int SLOTS, typename T, typename Load> DC_DEVICE T dc_tree(int first, int count, T zero, Load load) {
-    dc_counter<SLOTS, T> tree;
+/*
+ * The tree over `count` quads of values, `stride` floats apart from `at` on; the first is number `first` of its tree.
+ * Absent ones are +0. Fewer than 2048 behind the aligned start. Not inlined: what a phase runs once a layer must stay in
+ * the instruction cache with all the others, for a line of code that comes from memory costs as much as a line of data.
+ */
+static __device__ __noinline__ float4 dc_sum_quads(const float *at, unsigned stride, int first, int count) {
+    enum { CHUNK = 16, SLOTS = 7 };
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    dc_counter<SLOTS, float4> tree;
 #pragma unroll
     for (int b = 0; b < SLOTS; b++) tree.slot[b] = zero;
     const int base = first & ~((CHUNK << (SLOTS - 1)) - 1), end = first + count;
     int chunk = (first - base) / CHUNK;
+#pragma unroll 1
     for (; base + chunk * CHUNK < end; chunk++) {
-        T v[CHUNK];
+        float4 v[CHUNK];
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
-            const int at = base + chunk * CHUNK + i;
-            v[i] = at >= first && at < end ? load(at) : zero;
+            const int n = base + chunk * CHUNK + i;
+            v[i] = n >= first && n < end ? dc_load4(at + (size_t)(unsigned)(n - first) * stride) : zero;
         }
 #pragma unroll
         for (int width = 1; width < CHUNK; width *= 2)
@@ -105,16 +111,39 @@ template <int CHUNK, int SLOTS, typename T, typename Load> DC_DEVICE T dc_tree(i
             for (int i = 0; i < CHUNK; i += 2 * width) v[i] = dc_add(v[i], v[i + width]);
         tree.push(chunk, v[0]);
     }
-    return tree.total(chunk, zero);
+    return dc_add(tree.total(chunk, zero), zero);
+}
+
+/* The same tree over single values, for the few that there are. */
+static __device__ __noinline__ float dc_sum_singles(const float *at, unsigned stride, int first, int count) {
+    enum { CHUNK = 16, SLOTS = 7 };
+    dc_counter<SLOTS, float> tree;
+#pragma unroll
+    for (int b = 0; b < SLOTS; b++) tree.slot[b] = 0.0f;
+    const int base = first & ~((CHUNK << (SLOTS - 1)) - 1), end = first + count;
+    int chunk = (first - base) / CHUNK;
+#pragma unroll 1
+    for (; base + chunk * CHUNK < end; chunk++) {
+        float v[CHUNK];
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) {
+            const int n = base + chunk * CHUNK + i;
+            v[i] = n >= first && n < end ? __ldcg(at + (size_t)(unsigned)(n - first) * stride) : 0.0f;
+        }
+#pragma unroll
+        for (int width = 1; width < CHUNK; width *= 2)
+#pragma unroll
+            for (int i = 0; i < CHUNK; i += 2 * width) v[i] = v[i] + v[i + width];
+        tree.push(chunk, v[0]);
+    }
+    return tree.total(chunk, 0.0f) + 0.0f;
 }
 
 /* Rows 4 quad .. 4 quad + 3 of one output of a product, bias included. */
 template <int R> DC_DEVICE float4 dc_output(const dc_sum &s, int channel, int quad) {
     const float *at = s.partial + (size_t)(channel / DC_TILE) * (size_t)s.groups * (DC_TILE * R) +
                       (size_t)(channel % DC_TILE) * R + 4 * quad;
-    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float4 y = dc_tree<16, 4>(0, s.groups, zero, [&](int g) { return dc_load4(at + (size_t)g * (DC_TILE * R)); });
-    y = dc_add(y, zero);
+    float4 y = dc_sum_quads(at, DC_TILE * R, 0, s.groups);
     if (s.bias != nullptr) {
         const float b = s.bias[channel];
         y = dc_add(y, make_float4(b, b, b, b));

@@ -77,23 +77,17 @@ template <int R, int NT, bool FAST> DC_DEVICE void dc_pack(const dc_tile<R> &t, 
 
 /* ---- Filling a tile ---- */
 
-/* Channels [first, first + COUNT) of a product's result; those past n are zero. */
-template <int R, int NT, int COUNT>
-DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int n, const dc_place &at) {
-    enum { QUADS = R / 4, EACH = (COUNT * QUADS + NT - 1) / NT };
-    float4 y[EACH];
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-        const int i = at.thread + e * NT, channel = i / QUADS, quad = i % QUADS;
-        y[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (channel < COUNT && first + channel < n) y[e] = dc_output<R>(s, first + channel, quad);
-    }
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-        const int i = at.thread + e * NT, channel = i / QUADS, quad = i % QUADS;
-        if (channel >= COUNT) continue;
+/* COUNT channels from `first` of a product's result, `QUADS` quads of rows from `quad0` on; channels from `end` on are
+ * zero. */
+template <int R, int NT, int COUNT, int QUADS>
+DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int end, int quad0, const dc_place &at) {
+#pragma unroll 1
+    for (int i = at.thread; i < COUNT * QUADS; i += NT) {
+        const int channel = i / QUADS, quad = quad0 + i % QUADS;
+        float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (first + channel < end) y = dc_output<R>(s, first + channel, quad);
         float *to = &t.v[channel][4 * quad];
-        to[0] = y[e].x, to[1] = y[e].y, to[2] = y[e].z, to[3] = y[e].w;
+        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
     }
 }
 
@@ -166,6 +160,7 @@ template <int R, int NT>
 DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first, const dc_place &at) {
     enum { QUADS = R / 4 };
     const int last = min(first + DC_UNIT, p.n) - 1, g0 = first / f.conv_group, groups = last / f.conv_group - g0 + 1;
+#pragma unroll 1
     for (int i = at.thread; i < f.taps * groups * QUADS; i += NT) { /* once, but for very small groups */
         const int quad = i % QUADS, at_dyn = i / QUADS, tap = at_dyn / groups, g = at_dyn % groups;
         const float4 y = dc_output<R>(p.dyn, (p.half * f.taps + tap) * f.conv_groups + g0 + g, quad);
@@ -230,20 +225,21 @@ DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_pha
         dc_share<R, NT> x;
         dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
         if (p.kind == DC_RESIDUAL) {
-            dc_fill_sum<R, NT, DC_UNIT>(m.tile, p.a, first, p.n, at);
+            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
             if (convolved) dc_fill_dyn<R, NT>(m, f, p, first, at);
-            dc_sync<NT>();
         }
-#pragma unroll
-        for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
-            const int channel = x.channel(at.thread, e), row = x.row(at.thread, e);
-            const bool there = row < f.rows && first + channel < last;
-            if (there && p.kind == DC_RESIDUAL)
-                x.v[e] = x.v[e] + (convolved ? dc_convolved<R, NT>(m, f, p, first, channel, row)
-                                             : m.tile.v[channel][row]);
-            if (there) p.y[(size_t)row * p.n + first + channel] = x.v[e];
+        dc_put<R, NT>(m.other, x, at); /* each thread's own values again below */
+        dc_sync<NT>();
+#pragma unroll 1
+        for (int i = at.thread; i < DC_UNIT * R; i += NT) {
+            const int channel = i % DC_UNIT, row = i / DC_UNIT;
+            if (row >= f.rows || first + channel >= last) continue;
+            float y = m.other.v[channel][row];
+            if (p.kind == DC_RESIDUAL)
+                y = y + (convolved ? dc_convolved<R, NT>(m, f, p, first, channel, row) : m.tile.v[channel][row]);
+            p.y[(size_t)row * p.n + first + channel] = y;
+            m.other.v[channel][row] = y;
         }
-        dc_put<R, NT>(m.other, x, at);
         dc_sync<NT>();
         if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R, NT>(m.other, at.thread, 0, last - first);
         dc_sync<NT>();
@@ -277,14 +273,12 @@ DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
         dc_put<R, NT>(m.tile, x, at);
         dc_sync<NT>();
         if (p.kind == DC_CONV) {
-#pragma unroll
-            for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
-                const int channel = x.channel(at.thread, e);
-                x.v[e] = first + channel < p.n
-                             ? dc_convolved<R, NT>(m, f, p, first, channel, x.row(at.thread, e))
-                             : 0.0f;
+#pragma unroll 1
+            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
+                const int channel = i % DC_UNIT, row = i / DC_UNIT;
+                m.other.v[channel][row] =
+                    first + channel < p.n ? dc_convolved<R, NT>(m, f, p, first, channel, row) : 0.0f;
             }
-            dc_put<R, NT>(m.other, x, at);
             dc_sync<NT>();
         }
         dc_pack<R, NT, FAST>(p.kind == DC_CONV ? m.other : m.tile, first, f.act, at);
@@ -302,10 +296,10 @@ DC_DEVICE void dc_activate(dc_finish_memory<R> &m, const dc_frame &f, const dc_p
             dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
             dc_put<R, NT>(m.tile, x, at);
         } else {
-            dc_fill_sum<R, NT, DC_UNIT>(m.tile, p.a, first, p.n, at);
-            dc_fill_sum<R, NT, DC_UNIT>(m.other, p.b, first, p.n, at);
+            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
+            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.other, p.b, first, p.n, 0, at);
             dc_sync<NT>();
-#pragma unroll
+#pragma unroll 2
             for (int i = at.thread; i < DC_UNIT * R; i += NT) {
                 float *v = &m.tile.v[i / R][i % R];
                 *v = df_silu(*v) * m.other.v[i / R][i % R];
@@ -322,7 +316,7 @@ template <int R, int NT>
 DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT;
-        dc_fill_sum<R, NT, DC_UNIT>(m.tile, p.a, first, p.n, at);
+        dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
         dc_sync<NT>();
         for (int i = at.thread; i < DC_UNIT * f.rows; i += NT) {
             const int channel = i % DC_UNIT, row = i / DC_UNIT;
@@ -332,54 +326,63 @@ DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_ph
     }
 }
 
-/* DC_QKV: a head at a time. Queries and keys are normed over the head and rotated; keys and values go to the rows of the
- * cache that follow the context. */
+/* DC_QKV: some rows of a head at a time. Queries and keys are normed over the head and rotated; keys and values go to the
+ * rows of the cache that follow the context. */
 template <int R, int NT>
 DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    const int hd = f.head_dim, heads = f.n_heads + 2 * f.n_kv_heads, segments = (hd + DC_UNIT - 1) / DC_UNIT;
+    enum { QUADS = NT / DC_MOST_HEAD < R / 4 ? NT / DC_MOST_HEAD : R / 4, ROWS = 4 * QUADS, SHARES = R / ROWS };
+    const int hd = f.head_dim, heads = f.n_heads + 2 * f.n_kv_heads;
     const int half = f.rotary_half;
-    for (int unit = at.block; unit < heads; unit += at.blocks) {
-        const bool query = unit < f.n_heads, value = unit >= f.n_heads + f.n_kv_heads;
-        const int head = query ? unit : value ? unit - f.n_heads - f.n_kv_heads : unit - f.n_heads;
-        const int width = query ? f.n_heads * hd : f.n_kv_heads * hd;
-        const float *weight = query ? p.weight : p.weight2;
+    for (int unit = at.block; unit < heads * SHARES; unit += at.blocks) {
+        const int any = unit % heads, row0 = unit / heads * ROWS, rows = min(f.rows - row0, (int)ROWS);
+        const bool query = any < f.n_heads, value = any >= f.n_heads + f.n_kv_heads;
+        const int head = query ? any : value ? any - f.n_heads - f.n_kv_heads : any - f.n_heads;
+        const int width = (query ? f.n_heads : f.n_kv_heads) * hd;
+        const size_t first_row = query ? 0 : (size_t)(f.keys - f.rows);
+        float *to = (query ? f.q : value ? p.v : p.k) + (first_row + row0) * width + head * hd;
+        if (rows <= 0) continue;
         float w = 0.0f;
-        if (at.thread < hd) w = weight[at.thread];
-        for (int i = at.thread; i < f.rows * half && i < DC_MOST_HEAD / 2 * R; i += NT)
-            m.angle[i] = make_float2(f.cos[i], f.sin[i]);
-        dc_fill_sum<R, NT, DC_MOST_HEAD>(m.tile, query ? p.a : value ? p.c : p.b, head * hd, (head + 1) * hd, at);
-        if (at.thread < hd) m.weight[at.thread] = w;
-        dc_sync<NT>();
-        const size_t block_row = (size_t)(f.keys - f.rows);
-        if (value) {
-            for (int i = at.thread; i < hd * f.rows; i += NT)
-                p.v[(block_row + i / hd) * width + head * hd + i % hd] = m.tile.v[i % hd][i / hd];
-            dc_sync<NT>();
-            continue;
-        }
-        if (at.thread < segments * R) {
-            const int row = at.thread % R, segment = at.thread / R;
-            m.node[segment][row] = dc_squares<R, NT>(m.tile, row, segment * DC_UNIT, min((segment + 1) * DC_UNIT, hd));
-        }
-        dc_sync<NT>();
-        if (at.thread < R) {
-            const float s = segments > 1 ? m.node[0][at.thread] + m.node[1][at.thread] : m.node[0][at.thread];
-            m.scale[at.thread] = 1.0f / sqrtf(s / (float)hd + f.eps);
-        }
-        dc_sync<NT>();
-        for (int i = at.thread; i < hd * f.rows; i += NT) {
-            const int c = i % hd, row = i / hd;
-            float y = m.weight[c] * (m.tile.v[c][row] * m.scale[row]);
-            if (c < 2 * half) {
-                const int other = c < half ? c + half : c - half;
-                const float2 angle = m.angle[row * half + (c < half ? c : c - half)];
-                const float z = m.weight[other] * (m.tile.v[other][row] * m.scale[row]);
-                y = c < half ? fmaf(y, angle.x, -(z * angle.y)) : fmaf(y, angle.x, z * angle.y);
+        float2 angle[(ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT];
+        if (!value) {
+            if (at.thread < hd) w = (query ? p.weight : p.weight2)[at.thread];
+#pragma unroll
+            for (int e = 0; e < (ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT; e++) {
+                const int i = at.thread + e * NT;
+                if (i < rows * half) angle[e] = make_float2(f.cos[row0 * half + i], f.sin[row0 * half + i]);
             }
-            if (query)
-                f.q[(size_t)row * width + head * hd + c] = y;
-            else
-                p.k[(block_row + row) * width + head * hd + c] = y;
+        }
+        dc_fill_sum<R, NT, DC_MOST_HEAD, QUADS>(m.tile, query ? p.a : value ? p.c : p.b, head * hd, (head + 1) * hd,
+                                                row0 / 4, at);
+        if (!value) {
+            if (at.thread < hd) m.weight[at.thread] = w;
+#pragma unroll
+            for (int e = 0; e < (ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT; e++)
+                if (at.thread + e * NT < rows * half) m.angle[at.thread + e * NT] = angle[e];
+        }
+        dc_sync<NT>();
+        if (!value) {
+            if (at.thread < 2 * ROWS) { /* two threads a row, one for each segment of the head */
+                const int row = row0 + at.thread / 2, from = at.thread % 2 * DC_UNIT;
+                float s = from < hd ? dc_squares<R, NT>(m.tile, row, from, min(from + DC_UNIT, hd)) : 0.0f;
+                s = s + __shfl_xor_sync(__activemask(), s, 1);
+                m.scale[row] = 1.0f / sqrtf(s / (float)hd + f.eps);
+            }
+            dc_sync<NT>();
+        }
+#pragma unroll 1
+        for (int i = at.thread; i < hd * rows; i += NT) {
+            const int c = i % hd, row = i / hd;
+            float y = m.tile.v[c][row0 + row];
+            if (!value) {
+                y = m.weight[c] * (y * m.scale[row0 + row]);
+                if (c < 2 * half) {
+                    const int other = c < half ? c + half : c - half;
+                    const float2 turn = m.angle[row * half + (c < half ? c : c - half)];
+                    const float z = m.weight[other] * (m.tile.v[other][row0 + row] * m.scale[row0 + row]);
+                    y = c < half ? fmaf(y, turn.x, -(z * turn.y)) : fmaf(y, turn.x, z * turn.y);
+                }
+            }
+            to[(size_t)row * width + c] = y;
         }
         dc_sync<NT>();
     }

@@ -221,6 +221,14 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
             float *partial = p.partial + ((size_t)(unit % p.tiles) * p.groups + unit / p.tiles) * (DC_TILE * R);
 #pragma unroll
             for (int pass = 0; pass < PASSES; pass++) {
+                float4 before[DC_TILE * QUADS / DC_EXACT_THREADS]; /* asked for early: the first level of the stack */
+                if ((quarter & 1) != 0)
+#pragma unroll
+                    for (int e = 0; e < DC_TILE * QUADS / DC_EXACT_THREADS; e++) {
+                        const int i = thread + e * DC_EXACT_THREADS;
+                        before[e] = reinterpret_cast<const float4 *>(
+                            stack)[i / QUADS * (R / 4) + QUADS * pass + i % QUADS];
+                    }
                 __syncthreads();
 #pragma unroll
                 for (int q = 0; q < QUADS; q++)
@@ -237,6 +245,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                     float4 v = dc_add(dc_add(m.exchange[0][q][o], m.exchange[1][q][o]),
                                       dc_add(m.exchange[2][q][o], m.exchange[3][q][o]));
                     int level = 0;
+                    if ((quarter & 1) != 0) v = dc_add(before[e], v), level = 1;
                     for (; (quarter >> level & 1) != 0; level++)
                         v = dc_add(reinterpret_cast<const float4 *>(stack)[level * (DC_TILE * R / 4) + at], v);
                     float *to = last ? partial : stack + level * DC_TILE * R;

@@ -26,6 +26,7 @@ enum {
     DC_MOST_SEGMENTS = 128, /* of a normed row */
     DC_MOST_DYN = 32,       /* kernel taps times groups that 64 channels meet */
     DC_MOST_SHARES = 160, /* segments of keys times heads that 64 channels meet, fast attention */
+    DC_ARRIVALS = 1024,
     DC_FAST_RUN = 8,        /* segments of a group, fast class */
     DC_EXACT_RUN = 4        /* the least, exact class: one for each warp */
 };
@@ -109,7 +110,7 @@ typedef struct dc_frame {
     float *score, *largest; /* [items, 64 keys, 64 queries], [items, 64] */
     float *context, *total; /* [items, 64, hd], [items, 64] */
     float *stack;           /* exact: [blocks, 3, 256, R] */
-    unsigned *arrived;      /* grid barrier; zero at launch */
+    unsigned *arrived;      /* [DC_ARRIVALS] zero at launch: the grid's barrier; blocks on each multiprocessor */
 } dc_frame;
 
 #endif

@@ -12,6 +12,7 @@ template <int R> struct exact_shared {
         dc_exact_memory<R> exact;
     };
     dc_phase phase[2];
+    int block;
 };
 
 /* Copies a phase to shared memory, where the next barrier shows it. */
@@ -41,10 +42,22 @@ DC_DEVICE void run_product(exact_shared<R> &s, dc_exact_turn &turn, const dc_fra
     }
 }
 
+/* Work goes to blocks in the order of their numbers, so the two blocks of a multiprocessor get numbers that are far
+ * apart: where there is work for half of the blocks only, each has a multiprocessor to itself. */
+DC_DEVICE int place_of_block(const dc_frame &f) {
+    unsigned processor, processors;
+    asm("mov.u32 %0, %%smid;" : "=r"(processor));
+    asm("mov.u32 %0, %%nsmid;" : "=r"(processors));
+    if (2 * processors != gridDim.x) return (int)blockIdx.x;
+    return (int)(atomicAdd(f.arrived + 1 + processor, 1u) * processors + processor);
+}
+
 template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const dc_frame f) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    const dc_place at = {(int)threadIdx.x, (int)blockIdx.x, (int)gridDim.x};
+    if (threadIdx.x == 0) s.block = place_of_block(f);
+    __syncthreads();
+    const dc_place at = {(int)threadIdx.x, s.block, (int)gridDim.x};
     enum { NT = DC_EXACT_THREADS };
     dc_exact_turn turn = {0, 0};
     if (at.thread < DC_EXACT_WARPS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
@@ -119,7 +132,7 @@ cudaError_t dc_exact_blocks(int *blocks) {
 cudaError_t dc_launch_exact(const dc_frame *frame, int blocks, cudaStream_t stream) {
     const bool narrow = dc_padded_rows(frame->rows) == 8;
     void *arguments[] = {const_cast<dc_frame *>(frame)};
-    cudaError_t status = cudaMemsetAsync(frame->arrived, 0, sizeof *frame->arrived, stream);
+    cudaError_t status = cudaMemsetAsync(frame->arrived, 0, DC_ARRIVALS * sizeof *frame->arrived, stream);
     if (status == cudaSuccess)
         status = cudaLaunchCooperativeKernel(
             narrow ? reinterpret_cast<const void *>(run_exact<8>) : reinterpret_cast<const void *>(run_exact<16>), blocks,

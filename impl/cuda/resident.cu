@@ -280,7 +280,7 @@ df_status fill_frame(df_engine *engine, program *p, const df_config *c, int padd
         {reinterpret_cast<void **>(&f->context), items * DC_QUERIES * (size_t)c->head_dim * 4},
         {reinterpret_cast<void **>(&f->total), items * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->stack), (size_t)r->exact_blocks * 3 * DC_TILE * rows * 4},
-        {reinterpret_cast<void **>(&f->arrived), 4},
+        {reinterpret_cast<void **>(&f->arrived), DC_ARRIVALS * sizeof(unsigned)},
     };
     for (const wish &w : wishes) TRY(device_buffer(p, w.bytes, w.to, err));
     std::vector<dc_sight> sight;
@@ -504,7 +504,7 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
     f.act = df_cuda_take<float>(engine, (size_t)product.segments * DC_UNIT * (size_t)widest, err);
     f.stack = fast ? nullptr
                    : df_cuda_take<float>(engine, (size_t)r->exact_blocks * 3 * DC_TILE * (size_t)widest, err);
-    f.arrived = df_cuda_take<unsigned>(engine, 1, err);
+    f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
     if (product.partial == nullptr || phases == nullptr || f.act == nullptr || (f.stack == nullptr && !fast) || f.arrived == nullptr)
         return DF_ERR_MEMORY;
     f.phases = 3;
@@ -551,7 +551,7 @@ extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attentio
     f.largest = df_cuda_take<float>(engine, items * DC_QUERIES, err);
     f.total = df_cuda_take<float>(engine, items * DC_QUERIES, err);
     f.context = df_cuda_take<float>(engine, items * DC_QUERIES * (size_t)a->head_dim, err);
-    f.arrived = df_cuda_take<unsigned>(engine, 1, err);
+    f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
     if (device == nullptr || f.seen == nullptr || f.largest == nullptr || f.total == nullptr || f.context == nullptr ||
         f.arrived == nullptr)
         return DF_ERR_MEMORY;
