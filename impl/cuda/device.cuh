@@ -13,6 +13,13 @@
 
 #include <cuda_runtime.h>
 
+/* The resident kernels need bulk copies and their barriers: below sm_90 they are empty, and never launched. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define DC_RESIDENT 0
+#else
+#define DC_RESIDENT 1
+#endif
+
 #define DC_DEVICE static __device__ __forceinline__
 
 DC_DEVICE float4 dc_add(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }

@@ -3,8 +3,8 @@
  *
  * A warp takes one segment of 64 input channels of 256 outputs: a lane has 8 outputs (lane + 32 j) and all R rows in
  * registers, runs the segment from left to right, and the four warps of a block take four neighbouring segments, which
- * are then folded in shared memory as the tree of canon.h has it. Longer groups keep their unfinished nodes in the
- * block's own `stack`. What a group adds goes to `partial`; the phase that reads it finishes the tree.
+ * are then folded in shared memory as the tree of canon.h has it; a group of eight keeps its first half's node in
+ * registers. What a group adds goes to `partial`; the phase that reads it finishes the tree.
  *
  * Each warp has a ring of its own in shared memory, which its lane 0 keeps full with bulk copies: a stage is 16 channels
  * (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are broadcast. Four
@@ -165,19 +165,19 @@ DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][R], const unsigned ch
 }
 
 template <int R, int T>
-DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, dc_exact_turn &turn, const dc_frame &f,
+DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, dc_exact_turn &turn, const float *act,
                                 const dc_product &p, int thread, int block, int blocks) {
     typedef typename dc_four<T>::type four;
-    enum { STEP = dc_width<T>::STEP, STEPS = DC_UNIT / STEP, QUADS = 2, PASSES = R / 8 };
+    enum { STEP = dc_width<T>::STEP, STEPS = DC_UNIT / STEP, QUADS = 2, PASSES = R / 8,
+           EACH = DC_TILE * QUADS / DC_EXACT_THREADS };
     const bool scaled = T == DF_Q8_0 || T == DF_Q4_0;
     const int warp = thread / DC_LANES_WARP, lane = thread % DC_LANES_WARP;
     const int quarters = p.run / DC_EXACT_RUN, units = p.tiles * p.groups;
     const int start = (block + blocks - p.first_unit % blocks) % blocks;
-    const float *act = static_cast<const float *>(f.act);
     const unsigned long long hint = dc_evict_first();
-    float *stack = f.stack + (size_t)block * (3 * DC_TILE * R);
     if (start >= units) return;
 
+    float4 left[PASSES][EACH]; /* the node of a unit's first half */
     dc_fetcher<R, T> fetcher;
     fetcher.unit = start;
     fetcher.quarter = fetcher.step = 0;
@@ -221,14 +221,6 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
             float *partial = p.partial + ((size_t)(unit % p.tiles) * p.groups + unit / p.tiles) * (DC_TILE * R);
 #pragma unroll
             for (int pass = 0; pass < PASSES; pass++) {
-                float4 before[DC_TILE * QUADS / DC_EXACT_THREADS]; /* asked for early: the first level of the stack */
-                if ((quarter & 1) != 0)
-#pragma unroll
-                    for (int e = 0; e < DC_TILE * QUADS / DC_EXACT_THREADS; e++) {
-                        const int i = thread + e * DC_EXACT_THREADS;
-                        before[e] = reinterpret_cast<const float4 *>(
-                            stack)[i / QUADS * (R / 4) + QUADS * pass + i % QUADS];
-                    }
                 __syncthreads();
 #pragma unroll
                 for (int q = 0; q < QUADS; q++)
@@ -239,17 +231,15 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                     }
                 __syncthreads();
 #pragma unroll
-                for (int e = 0; e < DC_TILE * QUADS / DC_EXACT_THREADS; e++) {
+                for (int e = 0; e < EACH; e++) {
                     const int i = thread + e * DC_EXACT_THREADS, q = i % QUADS, o = i / QUADS;
-                    const int at = o * (R / 4) + QUADS * pass + q; /* in units of four rows */
                     float4 v = dc_add(dc_add(m.exchange[0][q][o], m.exchange[1][q][o]),
                                       dc_add(m.exchange[2][q][o], m.exchange[3][q][o]));
-                    int level = 0;
-                    if ((quarter & 1) != 0) v = dc_add(before[e], v), level = 1;
-                    for (; (quarter >> level & 1) != 0; level++)
-                        v = dc_add(reinterpret_cast<const float4 *>(stack)[level * (DC_TILE * R / 4) + at], v);
-                    float *to = last ? partial : stack + level * DC_TILE * R;
-                    reinterpret_cast<float4 *>(to)[at] = v;
+                    if (quarter != 0) v = dc_add(left[pass][e], v);
+                    if (last)
+                        reinterpret_cast<float4 *>(partial)[o * (R / 4) + QUADS * pass + q] = v;
+                    else
+                        left[pass][e] = v;
                 }
             }
         }

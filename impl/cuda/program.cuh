@@ -8,7 +8,7 @@
 
 #include <cuda_runtime.h>
 
-/* Blocks that a device keeps resident: the grid of every launch, and the factor of dc_frame.stack. 0: the kernel does
+/* Blocks that a device keeps resident: the grid of every launch. 0: the kernel does
  * not fit this device. */
 cudaError_t dc_exact_blocks(int *blocks);
 cudaError_t dc_fast_blocks(int *blocks);

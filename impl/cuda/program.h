@@ -109,7 +109,6 @@ typedef struct dc_frame {
     float *q;               /* [R, nh * hd] */
     float *score, *largest; /* [items, 64 keys, 64 queries], [items, 64] */
     float *context, *total; /* [items, 64, hd], [items, 64] */
-    float *stack;           /* exact: [blocks, 3, 256, R] */
     unsigned *arrived;      /* [DC_ARRIVALS] zero at launch: the grid's barrier; blocks on each multiprocessor */
 } dc_frame;
 

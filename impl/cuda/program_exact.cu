@@ -22,24 +22,43 @@ DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
         reinterpret_cast<unsigned *>(to)[i] = __ldg(reinterpret_cast<const unsigned *>(from) + i);
 }
 
+/* A product phase, in functions of their own: they need every register that there is. `slot` says which phase. */
+template <int R, int T>
+__device__ __noinline__ dc_exact_turn run_width(int slot, dc_exact_turn turn, const float *act, int thread, int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_product_exact<R, T>(s.exact, s.ring, turn, act, s.phase[slot].product, thread, s.block, blocks);
+    return turn;
+}
+
 template <int R>
-DC_DEVICE void run_product(exact_shared<R> &s, dc_exact_turn &turn, const dc_frame &f, const dc_product &p, const dc_place &at) {
-    switch (p.dtype) {
+DC_DEVICE dc_exact_turn run_product(int dtype, int slot, dc_exact_turn turn, const float *act, const dc_place &at) {
+    switch (dtype) {
     case DF_BF16:
-        dc_product_exact<R, DF_BF16>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
-        break;
+        return run_width<R, DF_BF16>(slot, turn, act, at.thread, at.blocks);
     case DF_F32:
-        dc_product_exact<R, DF_F32>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
-        break;
+        return run_width<R, DF_F32>(slot, turn, act, at.thread, at.blocks);
     case DF_F16:
-        dc_product_exact<R, DF_F16>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
-        break;
+        return run_width<R, DF_F16>(slot, turn, act, at.thread, at.blocks);
     case DF_Q8_0:
-        dc_product_exact<R, DF_Q8_0>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
-        break;
+        return run_width<R, DF_Q8_0>(slot, turn, act, at.thread, at.blocks);
     default:
-        dc_product_exact<R, DF_Q4_0>(s.exact, s.ring, turn, f, p, at.thread, at.block, at.blocks);
+        return run_width<R, DF_Q4_0>(slot, turn, act, at.thread, at.blocks);
     }
+}
+
+/* Attention likewise, so that its registers are its own. */
+template <int R>
+__device__ __noinline__ void run_scores(const dc_frame *f, int slot, int thread, int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_scores<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+}
+template <int R>
+__device__ __noinline__ void run_values(const dc_frame *f, int slot, int thread, int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_values<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
 }
 
 /* Work goes to blocks in the order of their numbers, so the two blocks of a multiprocessor get numbers that are far
@@ -52,7 +71,8 @@ DC_DEVICE int place_of_block(const dc_frame &f) {
     return (int)(atomicAdd(f.arrived + 1 + processor, 1u) * processors + processor);
 }
 
-template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const dc_frame f) {
+template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const __grid_constant__ dc_frame f) {
+#if DC_RESIDENT
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     if (threadIdx.x == 0) s.block = place_of_block(f);
@@ -80,16 +100,16 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             dc_stream<R, NT>(s.finish, f, p, at);
             break;
         case DC_PRODUCT:
-            run_product<R>(s, turn, f, p.product, at);
+            turn = run_product<R>(p.product.dtype, i & 1, turn, static_cast<const float *>(f.act), at);
             break;
         case DC_QKV:
             dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_SCORES:
-            dc_scores<R, NT>(s.attend, f, p, at);
+            run_scores<R>(&f, i & 1, at.thread, at.blocks);
             break;
         case DC_VALUES:
-            dc_values<R, NT>(s.attend, f, p, at);
+            run_values<R>(&f, i & 1, at.thread, at.blocks);
             break;
         case DC_CONTEXT:
             dc_context<R, NT>(s.finish, f, p, at);
@@ -107,14 +127,16 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
     }
     DC_MARK(f.phases);
+#endif
 }
 
 cudaError_t dc_exact_blocks(int *blocks) {
-    int device = 0, major = 0, processors = 0, each = 0;
+    int device = 0, major = 0, shared = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (status != cudaSuccess || major < 9) return status; /* bulk copies */
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status != cudaSuccess || major < 9 || (size_t)shared < sizeof(exact_shared<16>)) return status;
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status = cudaFuncSetAttribute(run_exact<8>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -70,6 +70,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
 }
 
 template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const dc_frame f) {
+#if DC_RESIDENT
     extern __shared__ __align__(128) unsigned char memory[];
     fast_shared<R> &s = *reinterpret_cast<fast_shared<R> *>(memory);
     if (threadIdx.x == 0) {
@@ -88,14 +89,16 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
     } else if (threadIdx.x == DC_FAST_THREADS + 32) {
         dc_produce_act<R>(s.ring, f, (int)blockIdx.x, (int)gridDim.x);
     }
+#endif
 }
 
 cudaError_t dc_fast_blocks(int *blocks) {
-    int device = 0, major = 0, processors = 0, each = 0;
+    int device = 0, major = 0, shared = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (status != cudaSuccess || major < 9) return status; /* bulk copies */
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status != cudaSuccess || major < 9 || (size_t)shared < sizeof(fast_shared<16>)) return status;
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status =

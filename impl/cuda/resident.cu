@@ -88,17 +88,12 @@ df_status find_packed(df_engine *engine, const df_matrix *w, bool fast, packed *
  * busy. */
 int choose_run(bool fast, int tiles, int segments, int blocks) {
     if (fast) return DC_FAST_RUN;
-    const int processors = blocks / 2 > 0 ? blocks / 2 : 1;
-    int best = 1;
-    double least = 0.0;
-    for (int quarters = 1; quarters <= 8; quarters *= 2) {
-        const int run = quarters * DC_EXACT_RUN, units = tiles * ((segments + run - 1) / run);
-        const double cost = (double)((units + processors - 1) / processors) * quarters;
-        if (quarters == 1) least = cost;
-        if (cost <= 1.02 * least) best = quarters;
-        if (cost < least) least = cost;
+    double cost[2];
+    for (int i = 0; i < 2; i++) { /* four segments, then eight; a block that is alone on its multiprocessor is quicker */
+        const int run = (i + 1) * DC_EXACT_RUN, units = tiles * ((segments + run - 1) / run), rest = units % blocks;
+        cost[i] = (i + 1) * (units / blocks + (rest == 0 ? 0.0 : 2 * rest <= blocks ? 0.62 : 1.0));
     }
-    return best * DC_EXACT_RUN;
+    return cost[1] <= 1.03 * cost[0] ? 2 * DC_EXACT_RUN : DC_EXACT_RUN;
 }
 
 enum { MOST_GROUPS = 240 }; /* of the tree in dc_output */
@@ -247,7 +242,6 @@ struct planner {
 };
 
 df_status fill_frame(df_engine *engine, program *p, const df_config *c, int padded, int segments, df_error *err) {
-    dc_resident *r = df_cuda_of(engine)->resident;
     const int group = c->n_heads / c->n_kv_heads, chunks = (group * padded + DC_QUERIES - 1) / DC_QUERIES;
     const size_t items = (size_t)c->n_kv_heads * (size_t)chunks * (size_t)segments, rows = (size_t)padded;
     const size_t widest = (size_t)(c->intermediate > c->n_heads * c->head_dim ? c->intermediate : c->n_heads * c->head_dim);
@@ -279,7 +273,6 @@ df_status fill_frame(df_engine *engine, program *p, const df_config *c, int padd
         {reinterpret_cast<void **>(&f->largest), items * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->context), items * DC_QUERIES * (size_t)c->head_dim * 4},
         {reinterpret_cast<void **>(&f->total), items * DC_QUERIES * 4},
-        {reinterpret_cast<void **>(&f->stack), (size_t)r->exact_blocks * 3 * DC_TILE * rows * 4},
         {reinterpret_cast<void **>(&f->arrived), DC_ARRIVALS * sizeof(unsigned)},
     };
     for (const wish &w : wishes) TRY(device_buffer(p, w.bytes, w.to, err));
@@ -502,10 +495,8 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
     dc_frame f = {};
     dc_phase *phases = df_cuda_take<dc_phase>(engine, 3 * (size_t)((rows - 1) / TILE_ROWS + 1), err);
     f.act = df_cuda_take<float>(engine, (size_t)product.segments * DC_UNIT * (size_t)widest, err);
-    f.stack = fast ? nullptr
-                   : df_cuda_take<float>(engine, (size_t)r->exact_blocks * 3 * DC_TILE * (size_t)widest, err);
     f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
-    if (product.partial == nullptr || phases == nullptr || f.act == nullptr || (f.stack == nullptr && !fast) || f.arrived == nullptr)
+    if (product.partial == nullptr || phases == nullptr || f.act == nullptr || f.arrived == nullptr)
         return DF_ERR_MEMORY;
     f.phases = 3;
     phase[0].kind = DC_COPY;
