@@ -26,7 +26,8 @@ ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c impl/cpu/heads.c) \
                 $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
 # The CUDA backend, where nvcc is. CUDA_ARCHS=90 builds for one architecture alone, which is quicker; the last one listed
-# also leaves PTX for devices to come. -fmad=false: as -ffp-contract=off.
+# also leaves PTX for devices to come. -fmad=false: as -ffp-contract=off. cuBLAS is loaded by the class that needs it, from
+# the folder that -rpath names or the loader's own.
 NVCC       := $(shell command -v nvcc 2>/dev/null)
 CUDA_ARCHS := 80 90 100 120
 ifneq ($(NVCC),)
@@ -36,7 +37,7 @@ CUDA_FLAGS   := -std=c++17 -O3 -lineinfo -fmad=false $(if $(WERROR),-Werror all-
                 -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
                 -Xcompiler -Wall,-Wextra,-ffp-contract=off
 CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(wildcard impl/cuda/*.cu))
-CUDA_LIBS    := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart_static -lstdc++ -ldl -lrt
+CUDA_LIBS    := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
 CUDA_FACTS   := $(lastword $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')) for sm $(CUDA_ARCHS)
 IMPL_OBJECTS += $(CUDA_OBJECTS)
 CPPFLAGS     += -DDF_WITH_CUDA
@@ -152,7 +153,7 @@ oracles: build $(VENV)/ready
 # ---- Housekeeping -------------------------------------------------------------------------------------------------------
 
 format:
-	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu harness/*.[ch] harness/tests/*.[ch])
+	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu impl/cuda/*.cuh harness/*.[ch] harness/tests/*.[ch])
 
 clean:
 	rm -rf $(BUILD)

@@ -18,17 +18,6 @@ df_status df_choice_take(df_engine *engine, int n, df_choice **out, df_error *er
     return *out != NULL ? DF_OK : DF_ERR_MEMORY;
 }
 
-df_status df_choice_read(df_engine *engine, const df_choice *from, int n, df_choice **out, df_error *err) {
-    const size_t bytes = (size_t)n * sizeof **out;
-    *out = malloc(bytes);
-    if (*out == NULL) return df_fail_memory(err, "the choices", bytes);
-    const df_status status = engine->memory.download(engine->memory.owner, *out, from, bytes, err);
-    if (status == DF_OK) return DF_OK;
-    free(*out);
-    *out = NULL;
-    return status;
-}
-
 df_status df_choice_refuse_draw(int slot, float u, df_error *err) {
     return df_fail(err, DF_ERR_ARGUMENT, "proposal.draw",
                    "Slot %d: no token can be drawn with the uniform number %g; expected 0 <= u < 1. Pass one fresh "
@@ -59,17 +48,22 @@ static df_status fill(df_engine *engine, const df_choose_args *args, int slot, c
     return DF_OK;
 }
 
-df_status df_choice_report(df_engine *engine, const df_choose_args *args, const int32_t *ids, size_t ids_stride,
-                           const df_proposal *out, df_error *err) {
-    df_choice *choice;
-    TRY(df_choice_read(engine, args->choice, args->n, &choice, err));
-    df_status status = DF_OK;
-    for (int slot = 0; status == DF_OK && slot < args->n; slot++) {
-        status = df_choice_check(&choice[slot], args->what, slot, args->width, err);
-        if (status == DF_OK)
-            status =
-                fill(engine, args, slot, &choice[slot], ids != NULL ? ids + (size_t)slot * ids_stride : NULL, out, err);
+df_status df_choice_report(df_engine *engine, const df_choose_args *args, const df_choice *choice, const int32_t *ids,
+                           size_t ids_stride, const df_proposal *out, df_error *err) {
+    for (int slot = 0; slot < args->n; slot++) {
+        TRY(df_choice_check(&choice[slot], args->what, slot, args->width, err));
+        TRY(fill(engine, args, slot, &choice[slot], ids != NULL ? ids + (size_t)slot * ids_stride : NULL, out, err));
     }
+    return DF_OK;
+}
+
+df_status df_choice_fetch(df_engine *engine, const df_choose_args *args, const int32_t *ids, const df_proposal *out,
+                          df_error *err) {
+    const size_t bytes = (size_t)args->n * sizeof(df_choice);
+    df_choice *choice = malloc(bytes);
+    if (choice == NULL) return df_fail_memory(err, "the choices", bytes);
+    df_status status = engine->memory.download(engine->memory.owner, choice, args->choice, bytes, err);
+    if (status == DF_OK) status = df_choice_report(engine, args, choice, ids, 0, out, err);
     free(choice);
     return status;
 }

@@ -15,9 +15,6 @@ bool df_choice_needs_distribution(const df_proposal_options *options, const df_p
 /* `n` choices in scratch, valid until the arena goes back. */
 df_status df_choice_take(df_engine *engine, int n, df_choice **out, df_error *err);
 
-/* Copies `n` choices to the host, where the caller frees them. */
-df_status df_choice_read(df_engine *engine, const df_choice *from, int n, df_choice **out, df_error *err);
-
 /* Refuses a recorded fault of slot `slot`, one of `n` values named `what`: "proposal.nan", "proposal.infinite",
  * "proposal.nofinite", "proposal.draw" (whose number is in `value`). */
 df_status df_choice_check(const df_choice *choice, const char *what, int slot, int n, df_error *err);
@@ -26,12 +23,16 @@ df_status df_choice_check(const df_choice *choice, const char *what, int slot, i
 df_status df_choice_refuse_draw(int slot, float u, df_error *err);
 
 /*
- * Reads the choices of `args`, which describes all slots of the call together, and fills *out slot by slot: token,
- * share, candidates, distribution. ids: host memory, the ids of a slot's columns, `ids_stride` further on for each
- * slot; NULL: columns are ids. args->probability: the distributions of all slots, when out->probability is wanted and
- * sampled.
+ * Checks choice[args->n] on the host, where args describes all slots of the call together, and fills *out slot by slot:
+ * token, share, candidates, distribution. ids: host memory, the ids of a slot's columns, `ids_stride` further on for
+ * each slot; NULL: columns are ids. args->probability: the distributions of all slots, when out->probability is wanted
+ * and sampled.
  */
-df_status df_choice_report(df_engine *engine, const df_choose_args *args, const int32_t *ids, size_t ids_stride,
-                           const df_proposal *out, df_error *err);
+df_status df_choice_report(df_engine *engine, const df_choose_args *args, const df_choice *choice, const int32_t *ids,
+                           size_t ids_stride, const df_proposal *out, df_error *err);
+
+/* The same, reading the choices from args->choice in the engine's memory first. */
+df_status df_choice_fetch(df_engine *engine, const df_choose_args *args, const int32_t *ids, const df_proposal *out,
+                          df_error *err);
 
 #endif

@@ -157,7 +157,7 @@ static df_status run(const chain *c, const df_table *table, const float *logits,
     const df_choose_args all = choose_args(c, table, 0, n, options, out);
     df_proposal filled = *out;
     filled.token = c->token; /* the observer wants them too */
-    TRY(df_choice_report(c->engine, &all, df_table_ids(table), 0, &filled, c->err));
+    TRY(df_choice_fetch(c->engine, &all, df_table_ids(table), &filled, c->err));
     for (int slot = 0; out->token != NULL && slot < n; slot++) out->token[slot] = c->token[slot];
     TRY(df_observe_engine_rows(c->draft, DF_STAGE_MARKOV_LOGITS, n, (int)c->vocab, c->rows, NULL, c->err));
     df_observe_rows(c->draft, DF_STAGE_MARKOV_TOKENS, n, 0, NULL, c->token);

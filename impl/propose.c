@@ -77,7 +77,7 @@ static df_status propose_plain(df_engine *engine, const df_table *table, const f
         if (args.probability == NULL) return DF_ERR_MEMORY;
     }
     TRY(engine->ops->choose(engine, &args, err));
-    return df_choice_report(engine, &args, df_table_ids(table), 0, out, err);
+    return df_choice_fetch(engine, &args, df_table_ids(table), out, err);
 }
 
 df_status df_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n, int vocab,

@@ -25,11 +25,13 @@ typedef struct selection {
     /* the engine's memory */
     float *value, *score, *hidden; /* [n, k], [n, k], [n, r] */
     float *probability;            /* [n, k] */
-    int32_t *candidate;            /* [n, k] target ids */
     int32_t *anchor;               /* [1] */
-    df_choice *top, *choice;       /* [n] */
-    /* host memory, owned */
-    int32_t *named, *path; /* [n, k] the candidates, [n] */
+    /* what the host reads, in one piece: two choices a slot, of the candidates and of the token, then the candidates */
+    df_choice *top, *choice; /* [n] */
+    int32_t *candidate;      /* [n, k] target ids */
+    /* the same in host memory, and the path; owned */
+    df_choice *read;
+    int32_t *path; /* [n] */
 } selection;
 
 /* Ids below this may be proposed, and may come before. */
@@ -58,66 +60,71 @@ static df_status take(const selection *s, size_t n, float **out) {
     return *out != NULL ? DF_OK : DF_ERR_MEMORY;
 }
 
+/* Bytes of what the host reads. */
+static size_t read_bytes(const selection *s) {
+    return (size_t)s->n * (2 * sizeof *s->top + (size_t)s->k * sizeof *s->candidate);
+}
+
 static df_status take_memory(selection *s) {
     const size_t slots = (size_t)s->n * (size_t)s->k;
-    float *integers;
+    float *piece;
     TRY(take(s, slots, &s->value));
     TRY(take(s, slots, &s->score));
     TRY(take(s, slots, &s->probability));
     TRY(take(s, (size_t)s->n * (size_t)s->rank, &s->hidden));
-    TRY(take(s, slots, &integers));
-    s->candidate = (void *)integers;
-    TRY(take(s, 1, &integers));
-    s->anchor = (void *)integers;
-    TRY(df_choice_take(s->engine, s->n, &s->top, s->err));
-    TRY(df_choice_take(s->engine, s->n, &s->choice, s->err));
-    s->named = malloc(slots * sizeof *s->named);
+    TRY(take(s, 1, &piece));
+    s->anchor = (void *)piece;
+    TRY(take(s, read_bytes(s) / sizeof *piece, &piece));
+    s->top = (void *)piece;
+    s->choice = s->top + s->n;
+    s->candidate = (void *)(s->choice + s->n);
+    s->read = malloc(read_bytes(s));
     s->path = malloc((size_t)s->n * sizeof *s->path);
-    return s->named != NULL && s->path != NULL
-               ? DF_OK
-               : df_fail_memory(s->err, "the selector's candidates", (slots + (size_t)s->n) * sizeof *s->path);
+    return s->read != NULL && s->path != NULL ? DF_OK
+                                              : df_fail_memory(s->err, "the selector's candidates", read_bytes(s));
+}
+
+/* The host's copies of choice and candidate, once read. */
+static const df_choice *read_choices(const selection *s) { return s->read + s->n; }
+static const int32_t *read_candidates(const selection *s) {
+    return (const int32_t *)(const void *)(s->read + 2 * s->n);
+}
+
+static df_status read_back(const selection *s) {
+    return s->engine->memory.download(s->engine->memory.owner, s->read, s->top, read_bytes(s), s->err);
 }
 
 /* ---- Candidates
  * -------------------------------------------------------------------------------------------------------- */
 
-static df_status check_slots(const selection *s, const df_choice *top) {
+static df_status check_slots(const selection *s) {
     for (int slot = 0; slot < s->n; slot++) {
-        if (top[slot].fault == DF_FAULT_FEW)
+        const df_choice *top = &s->read[slot];
+        if (top->fault == DF_FAULT_FEW)
             return df_fail(
                 s->err, DF_ERR_REFUSED, "selector.unfillable",
                 "Slot %d: only %d of its %d logits are finite, too few for %d candidates. A slot is never filled "
                 "with a masked token; find out what masked the others.",
-                slot, top[slot].at, s->vocab, s->k);
-        TRY(df_choice_check(&top[slot], "the logits", slot, s->vocab, s->err));
+                slot, top->at, s->vocab, s->k);
+        TRY(df_choice_check(top, "the logits", slot, s->vocab, s->err));
     }
     return DF_OK;
 }
 
-/* Every candidate must have a row in the codebooks. */
-static df_status check_named(const selection *s) {
+/* Refuses what cannot be chosen from: every candidate must have a row in the codebooks. */
+static df_status check_candidates(const selection *s) {
     const int bound = id_bound(&s->draft->config);
+    const int32_t *candidate = read_candidates(s);
+    TRY(check_slots(s));
     for (int i = 0; i < s->n * s->k; i++) {
-        if (s->named[i] < bound) continue;
+        if (candidate[i] < bound) continue;
         return df_fail(
             s->err, DF_ERR_REFUSED, "selector.candidate",
             "Slot %d: candidate %d is token %d, outside the selector's vocabulary of %d: it has no codebook row "
             "that was trained. The logits are of another head, or its padding rows were not masked.",
-            i / s->k, i % s->k, s->named[i], bound);
+            i / s->k, i % s->k, candidate[i], bound);
     }
     return DF_OK;
-}
-
-/* Reads the candidates and refuses what cannot be chosen from. */
-static df_status check_candidates(const selection *s) {
-    const df_memory *memory = &s->engine->memory;
-    const size_t bytes = (size_t)s->n * (size_t)s->k * sizeof *s->named;
-    df_choice *top;
-    TRY(df_choice_read(s->engine, s->top, s->n, &top, s->err));
-    df_status status = check_slots(s, top);
-    free(top);
-    if (status == DF_OK) status = memory->download(memory->owner, s->named, s->candidate, bytes, s->err);
-    return status == DF_OK ? check_named(s) : status;
 }
 
 static df_status find_candidates(const selection *s, const float *logits) {
@@ -183,14 +190,14 @@ static df_status report(const selection *s, const df_proposal_options *options, 
     const df_choose_args all = choose_args(s, 0, s->n, options, out);
     df_proposal filled = *out;
     filled.token = s->path;
-    TRY(df_choice_report(s->engine, &all, s->named, (size_t)s->k, &filled, s->err));
+    TRY(df_choice_report(s->engine, &all, read_choices(s), read_candidates(s), (size_t)s->k, &filled, s->err));
     for (int slot = 0; out->token != NULL && slot < s->n; slot++) out->token[slot] = s->path[slot];
     return DF_OK;
 }
 
 static df_status observe(const selection *s) {
     TRY(df_observe_engine_rows(s->draft, DF_STAGE_SELECT_TOPK_VALUES, s->n, s->k, s->value, NULL, s->err));
-    df_observe_rows(s->draft, DF_STAGE_SELECT_TOPK_IDS, s->n, s->k, NULL, s->named);
+    df_observe_rows(s->draft, DF_STAGE_SELECT_TOPK_IDS, s->n, s->k, NULL, read_candidates(s));
     TRY(df_observe_engine_rows(s->draft, DF_STAGE_SELECT_HIDDEN, s->n, s->rank, s->hidden, NULL, s->err));
     TRY(df_observe_engine_rows(s->draft, DF_STAGE_SELECT_SCORES, s->n, s->k, s->score, NULL, s->err));
     df_observe_rows(s->draft, DF_STAGE_SELECT_PATH, s->n, 0, NULL, s->path);
@@ -199,15 +206,17 @@ static df_status observe(const selection *s) {
 
 static df_status run(selection *s, const float *logits, const float *rows, int32_t anchor,
                      const df_proposal_options *options, const df_proposal *out) {
-    const bool host = s->engine->memory.host;
     TRY(check_call(s, anchor));
     TRY(take_memory(s));
     TRY(find_candidates(s, logits));
-    if (host) TRY(check_candidates(s));
+    if (s->engine->memory.host) { /* a device is read once, at the end; its walk reads no row that is not there */
+        TRY(read_back(s));
+        TRY(check_candidates(s));
+    }
     TRY(s->engine->ops->matmul(s->engine, &s->draft->weights.selector_projection, NULL, rows, s->n, s->hidden, s->err));
     TRY(walk(s, anchor, options, out));
-    if (!host)
-        TRY(check_candidates(s)); /* a device is read once, at the end; its walk reads no row that is not there */
+    TRY(read_back(s));
+    TRY(check_candidates(s));
     TRY(report(s, options, out));
     return observe(s);
 }
@@ -224,7 +233,7 @@ df_status df_selector_propose(df_draft *draft, const df_table *table, const floa
                    .rank = draft->config.selector_rank,
                    .vocab = vocab};
     const df_status status = run(&s, logits, rows, anchor, options, out);
-    free(s.named);
+    free(s.read);
     free(s.path);
     return status;
 }

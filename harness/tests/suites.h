@@ -37,7 +37,8 @@
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
     X(identity)                                                                                                        \
-    X(cli)
+    X(cli)                                                                                                             \
+    X(cuda)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);
 DP_SUITES(DP_DECLARE_SUITE)

@@ -14,7 +14,8 @@ extern "C" {
 #include "quant.h"
 }
 
-#include <cublas_v2.h>
+#include "cuda/cublas_library.h"
+
 #include <cuda_runtime.h>
 
 struct dc_resident; /* resident.h */
@@ -30,6 +31,7 @@ struct df_cuda {
     cudaEvent_t sent;
     dc_resident *resident; /* classes exact and fast */
     /* class cublas only */
+    df_cublas_library library;
     cublasHandle_t cublas;
     void *cublas_workspace;
 };

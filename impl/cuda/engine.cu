@@ -100,20 +100,16 @@ df_status device_unmap(void *owner, void *to, size_t bytes, df_error *err) {
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-df_status check_cublas(cublasStatus_t result, const char *what, df_error *err) {
-    if (result == CUBLAS_STATUS_SUCCESS) return DF_OK;
-    return df_fail(err, DF_ERR_DEVICE, "device.cublas", "cuBLAS failed at %s: %s.", what,
-                   cublasGetStatusString(result));
-}
-
 /* A workspace of its own keeps cuBLAS from allocating, and two engines from sharing one. */
 df_status open_cublas(df_cuda *cuda, df_error *err) {
-    TRY(check_cublas(cublasCreate(&cuda->cublas), "creating a handle", err));
+    df_cublas_library *l = &cuda->library;
+    TRY(df_cublas_open(l, err));
+    TRY(df_cublas_check(l, l->create(&cuda->cublas), "creating a handle", err));
     TRY(df_cuda_check(cudaMalloc(&cuda->cublas_workspace, CUBLAS_WORKSPACE), "the workspace of cuBLAS", err));
-    TRY(check_cublas(cublasSetStream(cuda->cublas, cuda->stream), "setting its stream", err));
-    TRY(check_cublas(cublasSetWorkspace(cuda->cublas, cuda->cublas_workspace, CUBLAS_WORKSPACE),
-                     "setting its workspace", err));
-    return check_cublas(cublasSetAtomicsMode(cuda->cublas, CUBLAS_ATOMICS_NOT_ALLOWED), "forbidding atomics", err);
+    TRY(df_cublas_check(l, l->set_stream(cuda->cublas, cuda->stream), "setting its stream", err));
+    TRY(df_cublas_check(l, l->set_workspace(cuda->cublas, cuda->cublas_workspace, CUBLAS_WORKSPACE),
+                        "setting its workspace", err));
+    return df_cublas_check(l, l->set_atomics_mode(cuda->cublas, CUBLAS_ATOMICS_NOT_ALLOWED), "forbidding atomics", err);
 }
 
 df_status find_device(df_cuda *cuda, df_error *err) {
@@ -155,7 +151,8 @@ df_status start(df_cuda *cuda, const df_engine_options *options, df_error *err) 
 void stop(df_cuda *cuda) {
     if (cuda->stream != nullptr) cudaStreamSynchronize(cuda->stream);
     dc_resident_destroy(cuda->resident);
-    if (cuda->cublas != nullptr) cublasDestroy(cuda->cublas);
+    if (cuda->cublas != nullptr) cuda->library.destroy(cuda->cublas);
+    df_cublas_close(&cuda->library);
     cudaFree(cuda->cublas_workspace);
     cudaFreeHost(cuda->staging);
     if (cuda->sent != nullptr) cudaEventDestroy(cuda->sent);
@@ -228,7 +225,7 @@ extern "C" void df_cuda_describe(const df_engine *engine, df_device_facts *out) 
     std::snprintf(out->device, sizeof out->device, "%s", cuda->properties.name);
     if (cudaDriverGetVersion(&driver) == cudaSuccess) version_text(driver, out->driver, sizeof out->driver);
     if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) version_text(runtime, out->runtime, sizeof out->runtime);
-    if (cuda->cublas != nullptr && cublasGetVersion(cuda->cublas, &cublas) == CUBLAS_STATUS_SUCCESS)
+    if (cuda->cublas != nullptr && cuda->library.get_version(cuda->cublas, &cublas) == CUBLAS_STATUS_SUCCESS)
         std::snprintf(out->cublas, sizeof out->cublas, "%d.%d.%d", cublas / 10000, cublas / 100 % 100, cublas % 100);
     out->capability = 10 * cuda->properties.major + cuda->properties.minor;
     out->multiprocessors = cuda->properties.multiProcessorCount;

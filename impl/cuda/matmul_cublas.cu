@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
 struct product {
     const df_matrix *w;
     const float *bias, *x;
-    int rows, padded;
+    int rows, tile, padded; /* padded: up to whole tiles */
     df_products products;
     void *weights, *values; /* [piece, in], [padded, in] in the products' width */
     float *result;          /* [padded, piece] */
@@ -69,24 +69,21 @@ struct product {
 
 size_t width_of(df_products products) { return products == DF_PRODUCTS_BF16 ? 2 : 4; }
 
-df_status check(cublasStatus_t result, df_error *err) {
-    if (result == CUBLAS_STATUS_SUCCESS) return DF_OK;
-    return df_fail(err, result == CUBLAS_STATUS_ALLOC_FAILED ? DF_ERR_MEMORY : DF_ERR_DEVICE, "device.cublas",
-                   "cuBLAS failed at a product: %s.", cublasGetStatusString(result));
-}
-
-/* z[ROWS, outputs] = x[ROWS, in] w[outputs, in]^T, row-major; for cuBLAS, whose matrices are column-major, the product
+/* z[rows, outputs] = x[rows, in] w[outputs, in]^T, row-major; for cuBLAS, whose matrices are column-major, the product
  * of w^T transposed with x. */
-df_status multiply(const df_cuda *cuda, const product &p, const void *x, int outputs, float *z, df_error *err) {
+df_status multiply(const df_cuda *cuda, const product &p, const void *x, int rows, int outputs, float *z,
+                   df_error *err) {
     const float one = 1.0f, zero = 0.0f;
     const int in = static_cast<int>(p.w->in);
     const cudaDataType_t type = p.products == DF_PRODUCTS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
     const cublasComputeType_t compute = p.products == DF_PRODUCTS_TF32  ? CUBLAS_COMPUTE_32F_FAST_TF32
                                         : p.products == DF_PRODUCTS_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC
                                                                         : CUBLAS_COMPUTE_32F;
-    return check(cublasGemmEx(cuda->cublas, CUBLAS_OP_T, CUBLAS_OP_N, outputs, ROWS, in, &one, p.weights, type, in, x,
-                              type, in, &zero, z, CUDA_R_32F, outputs, compute, CUBLAS_GEMM_DEFAULT),
-                 err);
+    return df_cublas_check(&cuda->library,
+                           cuda->library.gemm(cuda->cublas, CUBLAS_OP_T, CUBLAS_OP_N, outputs, rows, in, &one,
+                                              p.weights, type, in, x, type, in, &zero, z, CUDA_R_32F, outputs, compute,
+                                              CUBLAS_GEMM_DEFAULT),
+                           "a product", err);
 }
 
 df_status run_piece(df_engine *engine, const product &p, int64_t first, int outputs, df_error *err) {
@@ -98,10 +95,11 @@ df_status run_piece(df_engine *engine, const product &p, int64_t first, int outp
         w->dtype, static_cast<const unsigned char *>(w->data) + static_cast<size_t>(first) * stride, stride, w->in,
         p.products, p.weights);
     TRY(df_cuda_launched("widening of weights", err));
-    for (int row = 0; row < p.padded; row += ROWS) {
+    for (int row = 0; row < p.padded; row += p.tile) {
         const unsigned char *x =
             static_cast<const unsigned char *>(p.values) + static_cast<size_t>(row) * in * width_of(p.products);
-        TRY(multiply(cuda, p, x, outputs, p.result + static_cast<size_t>(row) * static_cast<size_t>(outputs), err));
+        TRY(multiply(cuda, p, x, p.tile, outputs, p.result + static_cast<size_t>(row) * static_cast<size_t>(outputs),
+                     err));
     }
     const dim3 grid(df_cuda_blocks(static_cast<size_t>(outputs), THREADS), static_cast<unsigned>(p.rows));
     place_kernel<<<grid, THREADS, 0, cuda->stream>>>(p.result, outputs, first, w->out, p.bias, p.y);
@@ -110,16 +108,16 @@ df_status run_piece(df_engine *engine, const product &p, int64_t first, int outp
 
 } /* namespace */
 
-extern "C" df_status df_cuda_matmul_cublas(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
-                                           int rows, float *y, df_error *err) {
-    if (rows == 0) return DF_OK;
+extern "C" df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
+                                          int rows, int tile, float *y, df_error *err) {
     const size_t in = static_cast<size_t>(w->in), width = width_of(engine->options.products);
     product p = {};
     p.w = w;
     p.bias = bias;
     p.x = x;
     p.rows = rows;
-    p.padded = static_cast<int>(df_cuda_blocks(static_cast<size_t>(rows), ROWS)) * ROWS;
+    p.tile = tile;
+    p.padded = static_cast<int>(df_cuda_blocks(static_cast<size_t>(rows), static_cast<size_t>(tile))) * tile;
     p.products = engine->options.products;
     p.y = y;
     p.piece = static_cast<int64_t>(PIECE_BYTES / (in * width));
@@ -139,4 +137,9 @@ extern "C" df_status df_cuda_matmul_cublas(df_engine *engine, const df_matrix *w
         TRY(run_piece(engine, p, first, static_cast<int>(w->out - first < p.piece ? w->out - first : p.piece), err));
     df_arena_rewind(&engine->arena, mark);
     return DF_OK;
+}
+
+extern "C" df_status df_cuda_matmul_cublas(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
+                                           int rows, float *y, df_error *err) {
+    return rows > 0 ? df_cuda_matmul_tiled(engine, w, bias, x, rows, ROWS, y, err) : DF_OK;
 }
