@@ -338,27 +338,25 @@ bool attention_covered(bool fast, int rows, int head_dim, const int32_t *key_pos
            first % 1024 + segments < 2040 && (!fast || heads * segments <= DC_MOST_SHARES);
 }
 
+/* Class fast: whether all products of the layers are the fast kernel's. */
+bool all_fast(const df_round_args *a) {
+    for (int i = 0; i < a->config->n_layers; i++) {
+        const df_layer_weights *w = &a->weights->layer[i];
+        const df_matrix *const all[] = {&w->q,    &w->k,  &w->v,    &w->o,
+                                        &w->gate, &w->up, &w->down, &w->attn_conv.projection, &w->mlp_conv.projection};
+        for (int m = 0; m < (a->config->family == DF_FAMILY_DFLASH2 ? 9 : 7); m++)
+            if (!dc_fast_width(all[m]->dtype)) return false;
+    }
+    return true;
+}
+
 bool covered(const dc_resident *r, const df_round_args *a) {
     const df_config *c = a->config;
     const int met = c->conv_group > 0 ? (DC_UNIT - 1) / c->conv_group + 2 : 0;
-    return attention_covered(r->fast, c->block, c->head_dim, a->key_pos, a->keys, a->map.segments) &&
+    return (!r->fast || all_fast(a)) && attention_covered(r->fast, c->block, c->head_dim, a->key_pos, a->keys, a->map.segments) &&
            c->hidden <= DC_UNIT * DC_MOST_SEGMENTS &&
            (c->family != DF_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) && r->exact_blocks > 0 &&
            (!r->fast || r->fast_blocks > 0);
-}
-
-/* Whether all products of the layers run in one kernel, and whether it is the fast one. */
-bool one_class(const dc_resident *r, const df_round_args *a, int *fast) {
-    int narrow = 0, count = 0;
-    for (int i = 0; i < a->config->n_layers; i++) {
-        const df_layer_weights *w = &a->weights->layer[i];
-        const df_matrix *const all[] = {&w->q, &w->k,  &w->v,    &w->o,
-                                        &w->gate, &w->up, &w->down, &w->attn_conv.projection, &w->mlp_conv.projection};
-        for (int m = 0; m < (a->config->family == DF_FAMILY_DFLASH2 ? 9 : 7); m++, count++)
-            narrow += r->fast && dc_fast_width(all[m]->dtype);
-    }
-    *fast = narrow > 0;
-    return narrow == 0 || narrow == count;
 }
 
 /* The phases carry the addresses of the call: they are sent again when those differ from the last call's. */
@@ -391,9 +389,7 @@ df_status find_program(df_engine *engine, const df_round_args *a, program **out,
         r->programs.erase(r->programs.begin() + (long)i);
         break;
     }
-    int fast = 0;
-    if (!one_class(r, a, &fast)) return DF_OK;
-    TRY(make_program(engine, a, fast != 0, a->map.segments + a->map.segments / 4 + 4, out, err));
+    TRY(make_program(engine, a, r->fast, a->map.segments + a->map.segments / 4 + 4, out, err));
     if (*out != nullptr) r->programs.push_back(*out);
     return DF_OK;
 }
