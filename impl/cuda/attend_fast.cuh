@@ -7,7 +7,7 @@
  * exp(largest - largest of all), in the order of the keys. A key that no row of the block sees is not read; one that
  * only some see is multiplied by 0 for the others, so that what is not finite there reaches all of them.
  *
- * Warp w: scores of keys 8 w .. 8 w + 7 for all queries, then channels 16 w .. 16 w + 15 of the weighted values.
+ * Warp w: scores of the keys at places 8 w .. 8 w + 7 for all queries, then channels 16 w .. 16 w + 15 of the weighted values.
  */
 #ifndef DF_CUDA_ATTEND_FAST_CUH
 #define DF_CUDA_ATTEND_FAST_CUH
@@ -24,6 +24,7 @@ template <int R> struct dc_attend_fast_memory {
     dc_split a; /* half of the queries' channels, then the weights */
     float largest[DC_FAST_WARPS][DC_QUERIES], total[DC_FAST_WARPS][DC_QUERIES];
     int low[R], high[R];
+    int row_of[DC_UNIT]; /* of the key at each position of the segment; -1: none in sight */
 };
 
 /* Two floats as packed bf16, and what is left of them. */
@@ -49,16 +50,6 @@ DC_DEVICE float dc_exp(float x) {
     return y;
 }
 
-/* An item that no row of the block sees. */
-template <int R> DC_DEVICE void dc_attend_nothing(const dc_frame &f, int index, const dc_place &at) {
-    if (at.thread < DC_QUERIES) {
-        f.largest[index * DC_QUERIES + at.thread] = -INFINITY;
-        f.total[index * DC_QUERIES + at.thread] = 0.0f;
-    }
-    for (int i = at.thread; i < DC_QUERIES * f.head_dim; i += DC_FAST_THREADS)
-        f.context[(size_t)index * DC_QUERIES * f.head_dim + i] = 0.0f;
-}
-
 template <int R>
 DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { NT = DC_FAST_THREADS, PIECES = 4 * 4 * 32 / NT };
@@ -71,17 +62,19 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
     for (int index = at.block; index < dc_items<R>(f); index += at.blocks) {
         const dc_item item = dc_item_at<R>(f, index);
         const int begin = max(lowest - item.key, 0), end = min(highest - item.key, item.keys);
-        const float *keys = p.k + (size_t)item.key * width + item.kv_head * hd;
-        const float *values = p.v + (size_t)item.key * width + item.kv_head * hd;
+        if (begin >= end) continue; /* dc_context_fast leaves it out as well */
+        const float *keys = p.k + item.kv_head * hd, *values = p.v + item.kv_head * hd;
+        /* Keys have the places of their positions, so that sums do not depend on where the cache starts. */
+        if (at.thread < DC_UNIT) m.row_of[at.thread] = -1;
+        dc_sync<NT>();
+        if (at.thread >= begin && at.thread < end)
+            m.row_of[f.pos[item.key + at.thread] % DC_UNIT] = item.key + at.thread;
+        dc_sync<NT>();
         /* Everything that comes from memory is asked for first: this lane's keys, its values, then the queries. What lies
          * outside is read from inside instead: queries are zero past the head, and weights are zero for other keys. */
-        const auto within = [&](int key) { return min(max(key, begin), end - 1); };
-        if (begin >= end) {
-            dc_attend_nothing<R>(f, index, at);
-            continue;
-        }
+        const auto row_at = [&](int place) { return m.row_of[place] >= 0 ? m.row_of[place] : item.key + begin; };
         float2 k[DC_MOST_HEAD / 16][2];
-        const float *my_key = keys + (size_t)within(warp * 8 + g) * width;
+        const float *my_key = keys + (size_t)row_at(warp * 8 + g) * width;
 #pragma unroll
         for (int step = 0; step < DC_MOST_HEAD / 16; step++)
 #pragma unroll
@@ -94,7 +87,7 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
         for (int step = 0; step < 4; step++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float *from = my_values + (size_t)within(step * 16 + i / 2 * 8 + 2 * t + i % 2) * width;
+                const float *from = my_values + (size_t)row_at(step * 16 + i / 2 * 8 + 2 * t + i % 2) * width;
                 v[step][i][0] = __ldcg(from);
                 v[step][i][1] = __ldcg(from + next);
             }
@@ -149,8 +142,8 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
                 float largest = -INFINITY;
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
-                    const int key = warp * 8 + 2 * t + c, at_key = item.key + key;
-                    const bool visible = key < item.keys && at_key >= m.low[row] && at_key < m.high[row];
+                    const int key = m.row_of[warp * 8 + 2 * t + c];
+                    const bool visible = key >= m.low[row] && key < m.high[row];
                     s[m16][2 * r + c] *= f.score_scale;
                     if (visible) {
                         seen |= 1u << (m16 * 4 + 2 * r + c);
@@ -229,23 +222,37 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
     }
 }
 
-/* act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals, both in
- * the order of the keys. Segments that a query does not see have -infinity and weigh 0. */
+/*
+ * act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals, both in
+ * the order of the keys. A segment that a query does not see has -infinity and weighs 0, so the bits do not depend on how
+ * much of what is out of sight the cache still holds; segments that no row sees are left out.
+ */
 template <int R, int NT>
 DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    const int hd = f.head_dim, segments = f.key_segments;
+    const int hd = f.head_dim;
+    int lowest = 0x7fffffff, highest = 0, begin = 0, end = f.key_segments;
+    if (at.block * DC_UNIT >= p.n) return;
+    for (int row = 0; row < R; row++) {
+        lowest = min(lowest, __ldcg(f.seen + p.layer * 2 * R + row));
+        highest = max(highest, __ldcg(f.seen + (p.layer * 2 + 1) * R + row));
+    }
+    while (f.segment_first[begin + 1] <= lowest) begin++;
+    while (f.segment_first[end - 1] >= highest) end--;
+    const int segments = min(end - begin, (int)DC_MOST_SHARES);
+    float *const totals = &m.tile.v[0][0]; /* [heads * segments][R], over both tiles */
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         const int first = unit * DC_UNIT, head0 = first / hd;
         const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
-        /* share[head * segments + segment][row], and their sum with the totals; 8 threads a head and row */
+        /* share[head * segments + segment][row], and the denominators in dyn[head][row]; 8 threads a head and row */
 #pragma unroll 1
         for (int i = at.thread; i < heads * R * 8; i += NT) {
             const int part = i % 8, row = i / 8 % R, head = i / 8 / R;
-            const size_t query = dc_query_at<R>(f, head0 + head, row);
+            const size_t query = dc_query_at<R>(f, head0 + head, row) + (size_t)begin * DC_QUERIES;
             float most = -INFINITY;
 #pragma unroll 5
             for (int s = part; s < segments; s += 8) {
                 const float x = __ldcg(f.largest + query + s * DC_QUERIES);
+                totals[(head * segments + s) * R + row] = __ldcg(f.total + query + s * DC_QUERIES);
                 m.share[head * segments + s][row] = x;
                 most = fmaxf(most, x);
             }
@@ -253,17 +260,17 @@ DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const 
             most = fmaxf(most, __shfl_xor_sync(lanes, most, 1));
             most = fmaxf(most, __shfl_xor_sync(lanes, most, 2));
             most = fmaxf(most, __shfl_xor_sync(lanes, most, 4));
-            float sum = 0.0f;
 #pragma unroll 1
-            for (int s = part; s < segments; s += 8) {
-                const float weight = dc_exp(m.share[head * segments + s][row] - most);
-                m.share[head * segments + s][row] = weight;
-                sum = fmaf(__ldcg(f.total + query + s * DC_QUERIES), weight, sum);
+            for (int s = part; s < segments; s += 8)
+                m.share[head * segments + s][row] = dc_exp(m.share[head * segments + s][row] - most);
+            __syncwarp(lanes);
+            if (part == 0) {
+                float sum = 0.0f;
+#pragma unroll 4
+                for (int s = 0; s < segments; s++)
+                    sum = fmaf(totals[(head * segments + s) * R + row], m.share[head * segments + s][row], sum);
+                m.dyn[head][row] = sum;
             }
-            sum = sum + __shfl_xor_sync(lanes, sum, 1);
-            sum = sum + __shfl_xor_sync(lanes, sum, 2);
-            sum = sum + __shfl_xor_sync(lanes, sum, 4);
-            if (part == 0) m.dyn[head][row] = sum;
         }
         dc_sync<NT>();
 #pragma unroll 1
@@ -271,7 +278,7 @@ DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const 
             const int channel = i % (DC_UNIT / 4) * 4, row = i / (DC_UNIT / 4), c = first + channel, head = c / hd;
             float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (c < p.n) {
-                const float *from = f.context + dc_query_at<R>(f, head, row) * hd + c % hd;
+                const float *from = f.context + (dc_query_at<R>(f, head, row) + (size_t)begin * DC_QUERIES) * hd + c % hd;
 #pragma unroll 12
                 for (int s = 0; s < segments; s++) {
                     const float4 v = dc_load4(from + (size_t)s * (DC_QUERIES * hd));

@@ -329,13 +329,39 @@ df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int
     return DF_OK;
 }
 
-/* Whether the resident kernels' attention covers these shapes and keys: segments without a gap, within the tree's
- * counter, and for the fast class few enough for a block's shares. */
-bool attention_covered(bool fast, int rows, int head_dim, const int32_t *key_pos, int keys, int segments) {
+/* Segments with a key that a block which starts at `pos` can see through `window` (0: all). */
+int segments_in_sight(const int32_t *key_pos, int keys, int32_t pos, int window) {
+    int count = 0;
+    for (int i = keys; i > 0; i--) {
+        if (window > 0 && (int64_t)pos - key_pos[i - 1] >= window) break;
+        count += i == keys || key_pos[i - 1] / DC_UNIT != key_pos[i] / DC_UNIT;
+    }
+    return count;
+}
+
+/*
+ * Whether the resident kernels' attention covers these shapes and keys. Exact: segments without a gap, within the tree's
+ * counter; it does not matter for the bits. Fast: as few segments in sight as a block has shares for, which does, so it
+ * may not depend on keys out of sight: those may have left the cache.
+ */
+bool attention_covered(bool fast, int rows, int head_dim, int window, const int32_t *key_pos, int keys, int segments) {
+    if (rows > 16 || head_dim > DC_MOST_HEAD || head_dim % 4 != 0) return false;
+    if (fast) {
+        const int heads = DC_UNIT % head_dim == 0   ? DC_UNIT / head_dim
+                          : head_dim % DC_UNIT == 0 ? 1
+                                                    : (DC_UNIT - 1) / head_dim + 2;
+        return heads * segments_in_sight(key_pos, keys, key_pos[keys - rows], window) <= DC_MOST_SHARES;
+    }
     const int first = key_pos[0] / DC_UNIT, last = key_pos[keys - 1] / DC_UNIT;
-    const int heads = DC_UNIT % head_dim == 0 ? DC_UNIT / head_dim : head_dim % DC_UNIT == 0 ? 1 : (DC_UNIT - 1) / head_dim + 2;
-    return rows <= 16 && head_dim <= DC_MOST_HEAD && head_dim % 4 == 0 && last - first + 1 == segments &&
-           first % 1024 + segments < 2040 && (!fast || heads * segments <= DC_MOST_SHARES);
+    return last - first + 1 == segments && first % 1024 + segments < 2040;
+}
+
+/* The widest sight of any layer; 0: all. */
+int widest_window(const df_config *c) {
+    int widest = 1;
+    for (int i = 0; i < c->n_layers && widest > 0; i++)
+        widest = c->layer[i].window == 0 || c->layer[i].window > widest ? c->layer[i].window : widest;
+    return widest;
 }
 
 /* Class fast: whether all products of the layers are the fast kernel's. */
@@ -353,7 +379,8 @@ bool all_fast(const df_round_args *a) {
 bool covered(const dc_resident *r, const df_round_args *a) {
     const df_config *c = a->config;
     const int met = c->conv_group > 0 ? (DC_UNIT - 1) / c->conv_group + 2 : 0;
-    return (!r->fast || all_fast(a)) && attention_covered(r->fast, c->block, c->head_dim, a->key_pos, a->keys, a->map.segments) &&
+    return (!r->fast || all_fast(a)) && 
+           attention_covered(r->fast, c->block, c->head_dim, widest_window(c), a->key_pos, a->keys, a->map.segments) &&
            c->hidden <= DC_UNIT * DC_MOST_SEGMENTS &&
            (c->family != DF_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) && r->exact_blocks > 0 &&
            (!r->fast || r->fast_blocks > 0);
@@ -522,7 +549,7 @@ extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attentio
     dc_resident *r = df_cuda_of(engine)->resident;
     TRY(ask_blocks(r, err));
     if (r->fast_blocks == 0 ||
-        !attention_covered(true, a->rows, a->head_dim, a->k_pos, a->keys, a->map.segments))
+        !attention_covered(true, a->rows, a->head_dim, a->window, a->k_pos, a->keys, a->map.segments))
         return df_cuda_attention(engine, a, err);
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     const int padded = dc_padded_rows(a->rows), group = a->n_heads / a->n_kv_heads;
