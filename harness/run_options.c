@@ -8,7 +8,7 @@
 
 enum { MOST_THREADS = 1024 };
 
-static bool parse_isa(const char *name, df_isa *isa) {
+bool dp_parse_isa(const char *name, df_isa *isa) {
     static const char *const names[] = {
         [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
     for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
@@ -21,7 +21,7 @@ static bool parse_isa(const char *name, df_isa *isa) {
 
 /* The number of the name that `value` is, by a function that names them. */
 #define PARSE(parse, type, name_of, last)                                                                              \
-    static bool parse(const char *value, type *out) {                                                                  \
+    bool parse(const char *value, type *out) {                                                                         \
         for (int i = 0; i <= (int)(last); i++)                                                                         \
             if (strcmp(value, name_of((type)i)) == 0) {                                                                \
                 *out = (type)i;                                                                                        \
@@ -29,9 +29,8 @@ static bool parse_isa(const char *name, df_isa *isa) {
             }                                                                                                          \
         return false;                                                                                                  \
     }
-PARSE(parse_backend, df_backend, df_backend_name, DF_BACKEND_CUDA)
-PARSE(parse_class, df_class, df_class_name, DF_CLASS_FAST)
-PARSE(parse_products, df_products, df_products_name, DF_PRODUCTS_BF16)
+PARSE(dp_parse_backend, df_backend, df_backend_name, DF_BACKEND_CUDA)
+PARSE(dp_parse_class, df_class, df_class_name, DF_CLASS_FAST)
 
 /* The options that say what computes. 1: taken, 0: another word, -1: a usage error in *code. */
 static int take_engine_option(const char *command, const char *word, const char *value, dp_run_options *options,
@@ -39,16 +38,16 @@ static int take_engine_option(const char *command, const char *word, const char 
     bool good = false;
     const char *takes = "";
     if (strcmp(word, "--isa") == 0) {
-        good = parse_isa(value, &options->isa);
+        good = dp_parse_isa(value, &options->isa);
         takes = "generic, avx2 or avx512";
     } else if (strcmp(word, "--backend") == 0) {
-        good = parse_backend(value, &options->backend);
+        good = dp_parse_backend(value, &options->backend);
         takes = "cpu or cuda";
     } else if (strcmp(word, "--class") == 0) {
-        good = parse_class(value, &options->numeric_class);
+        good = dp_parse_class(value, &options->numeric_class);
         takes = "exact, cublas or fast";
     } else if (strcmp(word, "--products") == 0) {
-        good = parse_products(value, &options->products);
+        good = df_products_parse(value, &options->products);
         takes = "f32, tf32 or bf16";
     } else {
         return 0;

@@ -35,6 +35,11 @@ typedef struct dp_run_options {
  * option; -1: a usage error, reported, the exit code is in *code. */
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code);
 
+/* generic, avx2, avx512. False: no such name. */
+bool dp_parse_isa(const char *name, df_isa *isa);
+bool dp_parse_backend(const char *name, df_backend *out); /* cpu, cuda */
+bool dp_parse_class(const char *name, df_class *out);     /* exact, cublas, fast */
+
 /* "dflash-parity check --checkpoint X ..." from the words given; the caller frees it. NULL when out of memory. */
 char *dp_command_line(int argc, char **argv);
 

@@ -197,9 +197,14 @@ typedef enum df_backend { DF_BACKEND_CPU = 0, DF_BACKEND_CUDA } df_backend;
 typedef enum df_class { DF_CLASS_EXACT = 0, DF_CLASS_CUBLAS, DF_CLASS_FAST } df_class;
 typedef enum df_isa { DF_ISA_BEST = 0, DF_ISA_GENERIC, DF_ISA_AVX2, DF_ISA_AVX512 } df_isa;
 
-/* How the operands of every product are rounded before they are multiplied; sums stay float32. The CPU simulates the
- * narrow ones (round to nearest even, activations and weights alike) so that their drift can be measured anywhere. */
+/* How the operands of every product with a matrix of weights (ops.h: matmul; the output head and the heads after it
+ * included) are rounded before they are multiplied; sums stay float32. Attention's scores and weighted sums, norms,
+ * rotation and convolutions take no part. The CPU simulates the narrow ones (round to nearest even, activations and
+ * weights alike) so that their drift can be measured anywhere. */
 typedef enum df_products { DF_PRODUCTS_F32 = 0, DF_PRODUCTS_TF32, DF_PRODUCTS_BF16 } df_products;
+
+const char *df_products_name(df_products products);         /* "f32", "tf32", "bf16" */
+bool df_products_parse(const char *name, df_products *out); /* false: no such products */
 
 typedef struct df_engine_options {
     df_backend backend;
@@ -218,7 +223,6 @@ int df_engine_threads(const df_engine *engine);
 const char *df_engine_isa(const df_engine *engine); /* "generic", "avx2", "avx512"; on a device "cuda" */
 const char *df_backend_name(df_backend backend);    /* "cpu", "cuda" */
 const char *df_class_name(df_class numeric_class);  /* "exact", "cublas", "fast" */
-const char *df_products_name(df_products products); /* "f32", "tf32", "bf16" */
 
 /* What an engine computes with, for reports. Device strings are empty and numbers 0 on the CPU. */
 typedef struct df_device_facts {

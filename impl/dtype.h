@@ -56,6 +56,17 @@ DF_FN uint16_t df_f32_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+/* The operand of a simulated narrow product: rounded to nearest, ties to even, and widened again. bf16 keeps 8
+ * significant bits, TF32 11; both have float32's exponents, so subnormals lose low bits only, infinities and NaNs stay
+ * what they are, and the largest finite values may become infinite. */
+DF_FN float df_round_to_bf16(float value) { return df_bf16_to_f32(df_f32_to_bf16(value)); }
+
+DF_FN float df_round_to_tf32(float value) {
+    const uint32_t bits = df_f32_to_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return df_bits_to_f32((bits & 0xffffe000u) | 0x400000u);
+    return df_bits_to_f32((bits + 0xfffu + (bits >> 13 & 1u)) & 0xffffe000u);
+}
+
 uint16_t df_f32_to_f16(float value); /* round to nearest even, overflow to infinity; NaN stays NaN */
 
 #endif

@@ -55,6 +55,10 @@ static df_status create_cuda(df_engine *engine, df_error *err) {
 
 df_status df_engine_create(const df_engine_options *options, df_engine **out, df_error *err) {
     *out = NULL;
+    if (options->products < DF_PRODUCTS_F32 || options->products > DF_PRODUCTS_BF16)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.products",
+                       "Products are f32, tf32 or bf16: found the value %d. Choose one of the three.",
+                       (int)options->products);
     if (options->threads < 0)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.threads",
                        "The number of threads must be 0 (all cores) or more: found %d.", options->threads);
@@ -81,6 +85,20 @@ void df_engine_destroy(df_engine *engine) {
     df_cuda_close(&engine->memory);
 #endif
     free(engine);
+}
+
+static const char *const products_names[] = {
+    [DF_PRODUCTS_F32] = "f32", [DF_PRODUCTS_TF32] = "tf32", [DF_PRODUCTS_BF16] = "bf16"};
+
+const char *df_products_name(df_products products) { return products_names[products]; }
+
+bool df_products_parse(const char *name, df_products *out) {
+    for (int i = DF_PRODUCTS_F32; i <= DF_PRODUCTS_BF16; i++)
+        if (strcmp(name, products_names[i]) == 0) {
+            *out = (df_products)i;
+            return true;
+        }
+    return false;
 }
 
 int df_engine_threads(const df_engine *engine) { return df_pool_threads(engine->pool); }
@@ -145,12 +163,9 @@ bool df_engine_on_host(const df_engine *engine) { return engine->memory.host; }
 static const char *const backend_names[] = {[DF_BACKEND_CPU] = "cpu", [DF_BACKEND_CUDA] = "cuda"};
 static const char *const class_names[] = {
     [DF_CLASS_EXACT] = "exact", [DF_CLASS_CUBLAS] = "cublas", [DF_CLASS_FAST] = "fast"};
-static const char *const products_names[] = {
-    [DF_PRODUCTS_F32] = "f32", [DF_PRODUCTS_TF32] = "tf32", [DF_PRODUCTS_BF16] = "bf16"};
 
 const char *df_backend_name(df_backend backend) { return backend_names[backend]; }
 const char *df_class_name(df_class numeric_class) { return class_names[numeric_class]; }
-const char *df_products_name(df_products products) { return products_names[products]; }
 
 void df_engine_describe(const df_engine *engine, df_device_facts *out) {
     *out = (df_device_facts){.backend = df_backend_name(engine->options.backend),

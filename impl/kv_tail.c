@@ -44,7 +44,8 @@ static const struct {
     bool bits; /* printed in hexadecimal */
 } fields[FIELD_COUNT] = {
     [FIELD_FAMILY] = {"kv.import.family", "family (number of df_family)", false},
-    [FIELD_CLASS] = {"kv.import.class", "numeric class (number of df_class, + 256 x that of df_products)", false},
+    [FIELD_CLASS] = {"kv.import.class", "numeric class (number of df_class, plus 256 times that of df_products)",
+                     false},
     [FIELD_PRECISION] = {"kv.import.precision", "precision mode of the weights (number of df_precision)", false},
     [FIELD_LAYERS] = {"kv.import.layers", "number of layers", false},
     [FIELD_KV_HEADS] = {"kv.import.kv_heads", "number of key/value heads", false},
@@ -71,8 +72,8 @@ static void describe(const df_draft *draft, uint64_t value[FIELD_COUNT]) {
     uint32_t scaling;
     memcpy(&scaling, &draft->attention_scaling, sizeof scaling);
     value[FIELD_FAMILY] = (uint64_t)c->family;
-    value[FIELD_CLASS] =
-        (uint64_t)draft->engine->options.numeric_class + 256 * (uint64_t)draft->engine->options.products;
+    value[FIELD_CLASS] = (uint64_t)draft->engine->options.numeric_class |
+                         (uint64_t)draft->engine->options.products << 8; /* rows of other products have other bits */
     value[FIELD_PRECISION] = (uint64_t)df_draft_precision(draft);
     value[FIELD_LAYERS] = (uint64_t)c->n_layers;
     value[FIELD_KV_HEADS] = (uint64_t)c->n_kv_heads;

@@ -36,6 +36,8 @@
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
+    X(bisect)                                                                                                          \
+    X(recording)                                                                                                       \
     X(identity)                                                                                                        \
     X(cli)                                                                                                             \
     X(cuda)

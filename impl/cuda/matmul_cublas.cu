@@ -14,18 +14,12 @@ namespace {
 enum { ROWS = 16, THREADS = 256 };
 const size_t PIECE_BYTES = static_cast<size_t>(256) << 20; /* of widened weights at a time */
 
-/* The nearest value with ten fraction bits, ties to even: what a TF32 product takes whole. NaN and infinities stay. */
-__device__ float round_tf32(float x) {
-    const uint32_t bits = __float_as_uint(x);
-    if ((bits & 0x7f800000u) == 0x7f800000u) return x;
-    return __uint_as_float((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
-}
-
+/* A value as the products take it, rounded to the nearest, ties to even: cuBLAS finds nothing left to round. */
 __device__ void store(float value, df_products products, void *to, size_t at) {
     if (products == DF_PRODUCTS_BF16)
         static_cast<uint16_t *>(to)[at] = df_f32_to_bf16(value);
     else
-        static_cast<float *>(to)[at] = products == DF_PRODUCTS_TF32 ? round_tf32(value) : value;
+        static_cast<float *>(to)[at] = products == DF_PRODUCTS_TF32 ? df_round_to_tf32(value) : value;
 }
 
 /* Rows [0, outputs) of w. */
