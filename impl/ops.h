@@ -95,9 +95,9 @@ typedef struct df_score_args {
 typedef struct df_round_args {
     const df_config *config;
     const df_weights *weights;
-    const float *noise;      /* [B, H] */
-    const float *cos, *sin;  /* [B, rotary_dim / 2] */
-    const int32_t *key_pos;  /* host memory, [keys]: the context's, then the block's */
+    const float *noise;     /* [B, H] */
+    const float *cos, *sin; /* [B, rotary_dim / 2] */
+    const int32_t *key_pos; /* host memory, [keys]: the context's, then the block's */
     df_key_map map;
     int keys;
     float *k, *v;        /* layer i's rows start at i * layer_stride; the block's are the last */

@@ -161,8 +161,8 @@ START_TEST(a_row_of_a_fast_product_does_not_depend_on_its_companions) {
     ck_assert_int_eq(df_engine_alloc(engine, (size_t)OUT * IN / 2, &w, &err), DF_OK);
     ck_assert_int_eq(df_engine_alloc(engine, (size_t)ROWS * IN, &x, &err), DF_OK);
     ck_assert_int_eq(df_engine_alloc(engine, (size_t)ROWS * OUT, &y, &err), DF_OK);
-    ck_assert_int_eq(
-        engine->memory.upload(engine->memory.owner, w, weights, (size_t)OUT * IN * sizeof *weights, &err), DF_OK);
+    ck_assert_int_eq(engine->memory.upload(engine->memory.owner, w, weights, (size_t)OUT * IN * sizeof *weights, &err),
+                     DF_OK);
     ck_assert_int_eq(df_engine_upload(engine, x, host, (size_t)ROWS * IN, &err), DF_OK);
     const df_matrix matrix = {.dtype = DF_BF16, .out = OUT, .in = IN, .data = w};
     ck_assert_int_eq(df_arena_reset(&engine->arena, &err), DF_OK);

@@ -70,7 +70,8 @@ DC_DEVICE void dc_scores(dc_attend_memory<R> &m, const dc_frame &f, const dc_pha
                 if (d < length && row < item.keys)
                     k[e] = dc_load4(p.k + (size_t)(item.key + row) * width + item.kv_head * hd + d0 + d);
                 if (d < length && member < group && row % R < f.rows)
-                    q[e] = dc_load4(f.q + ((size_t)(row % R) * f.n_heads + item.kv_head * group + member) * hd + d0 + d);
+                    q[e] =
+                        dc_load4(f.q + ((size_t)(row % R) * f.n_heads + item.kv_head * group + member) * hd + d0 + d);
             }
 #pragma unroll
             for (int e = 0; e < FOURS; e++) {
@@ -147,8 +148,7 @@ DC_DEVICE void dc_values(dc_attend_memory<R> &m, const dc_frame &f, const dc_pha
     for (int index = at.block; index < dc_items<R>(f); index += at.blocks) {
         const dc_item item = dc_item_at<R>(f, index);
         bool all = true; /* every row sees every key of the item */
-        for (int row = 0; row < R; row++)
-            all = all && m.low[row] <= item.key && m.high[row] >= item.key + item.keys;
+        for (int row = 0; row < R; row++) all = all && m.low[row] <= item.key && m.high[row] >= item.key + item.keys;
         float4 score[FOURS];
 #pragma unroll
         for (int e = 0; e < FOURS; e++)

@@ -2,12 +2,13 @@
  * attend_fast.cuh - attention of the fast class: one pass over each segment of keys on the tensor cores.
  *
  * Items are those of attend.cuh. Queries, keys, values and weights enter as hi + lo, both bf16; of the four products of
- * a pair lo lo is left out, so a product errs by about 2^-16 of itself; sums are float32, as in product_fast.cuh. Within
- * its segment an item subtracts its own largest score; dc_context_fast weighs the segments with
- * exp(largest - largest of all), in the order of the keys. A key that no row of the block sees is not read; one that
- * only some see is multiplied by 0 for the others, so that what is not finite there reaches all of them.
+ * a pair lo lo is left out, so a product errs by about 2^-16 of itself; sums are float32, as in product_fast.cuh.
+ * Within its segment an item subtracts its own largest score; dc_context_fast weighs the segments with exp(largest -
+ * largest of all), in the order of the keys. A key that no row of the block sees is not read; one that only some see is
+ * multiplied by 0 for the others, so that what is not finite there reaches all of them.
  *
- * Warp w: scores of the keys at places 8 w .. 8 w + 7 for all queries, then channels 16 w .. 16 w + 15 of the weighted values.
+ * Warp w: scores of the keys at places 8 w .. 8 w + 7 for all queries, then channels 16 w .. 16 w + 15 of the weighted
+ * values.
  */
 #ifndef DF_CUDA_ATTEND_FAST_CUH
 #define DF_CUDA_ATTEND_FAST_CUH
@@ -70,8 +71,9 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
         if (at.thread >= begin && at.thread < end)
             m.row_of[f.pos[item.key + at.thread] % DC_UNIT] = item.key + at.thread;
         dc_sync<NT>();
-        /* Everything that comes from memory is asked for first: this lane's keys, its values, then the queries. What lies
-         * outside is read from inside instead: queries are zero past the head, and weights are zero for other keys. */
+        /* Everything that comes from memory is asked for first: this lane's keys, its values, then the queries. What
+         * lies outside is read from inside instead: queries are zero past the head, and weights are zero for other
+         * keys. */
         const auto row_at = [&](int place) { return m.row_of[place] >= 0 ? m.row_of[place] : item.key + begin; };
         float2 k[DC_MOST_HEAD / 16][2];
         const float *my_key = keys + (size_t)row_at(warp * 8 + g) * width;
@@ -223,15 +225,16 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, co
 }
 
 /*
- * act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals, both in
- * the order of the keys. A segment that a query does not see has -infinity and weighs 0, so the bits do not depend on how
- * much of what is out of sight the cache still holds; segments that no row sees are left out.
+ * act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals, both
+ * in the order of the keys. A segment that a query does not see has -infinity and weighs 0, so the bits do not depend
+ * on how much of what is out of sight the cache still holds; segments that no row sees are left out.
  */
 template <int R, int NT>
 DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     const int hd = f.head_dim;
     int lowest = 0x7fffffff, highest = 0, begin = 0, end = f.key_segments;
     if (at.block * DC_UNIT >= p.n) return;
+#pragma unroll
     for (int row = 0; row < R; row++) {
         lowest = min(lowest, __ldcg(f.seen + p.layer * 2 * R + row));
         highest = max(highest, __ldcg(f.seen + (p.layer * 2 + 1) * R + row));
@@ -278,7 +281,8 @@ DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const 
             const int channel = i % (DC_UNIT / 4) * 4, row = i / (DC_UNIT / 4), c = first + channel, head = c / hd;
             float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (c < p.n) {
-                const float *from = f.context + (dc_query_at<R>(f, head, row) + (size_t)begin * DC_QUERIES) * hd + c % hd;
+                const float *from =
+                    f.context + (dc_query_at<R>(f, head, row) + (size_t)begin * DC_QUERIES) * hd + c % hd;
 #pragma unroll 12
                 for (int s = 0; s < segments; s++) {
                     const float4 v = dc_load4(from + (size_t)s * (DC_QUERIES * hd));

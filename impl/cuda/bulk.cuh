@@ -25,7 +25,8 @@ DC_DEVICE void dc_barrier_wait(unsigned long long *b, unsigned parity) {
                  "r"(parity)
                  : "memory");
 }
-DC_DEVICE void dc_bulk(void *shared, const void *global, unsigned bytes, unsigned long long *b, unsigned long long hint) {
+DC_DEVICE void dc_bulk(void *shared, const void *global, unsigned bytes, unsigned long long *b,
+                       unsigned long long hint) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
                  "[%3], %4;" ::"r"(dc_shared(shared)),
                  "l"(global), "r"(bytes), "r"(dc_shared(b)), "l"(hint)

@@ -26,7 +26,8 @@ DC_DEVICE float4 dc_add(float4 a, float4 b) { return make_float4(a.x + b.x, a.y 
 DC_DEVICE float dc_add(float a, float b) { return a + b; }
 DC_DEVICE float4 dc_load4(const float *p) { return __ldcg(reinterpret_cast<const float4 *>(p)); }
 
-/* The threads of a block that work on phases: `threads` of them, barrier 1. The producers of the fast class stay out. */
+/* The threads of a block that work on phases: `threads` of them, barrier 1. The producers of the fast class stay out.
+ */
 template <int NT> DC_DEVICE void dc_sync() { asm volatile("bar.sync 1, %0;" ::"n"(NT) : "memory"); }
 
 DC_DEVICE unsigned dc_arrived(const unsigned *counter) {
@@ -34,18 +35,6 @@ DC_DEVICE unsigned dc_arrived(const unsigned *counter) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
     return value;
 }
-
-#ifdef DC_TIMES
-static __device__ unsigned long long dc_times[512];
-#define DC_MARK(i)                                                                                                     \
-    do {                                                                                                               \
-        unsigned long long now;                                                                                        \
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));                                                        \
-        if (threadIdx.x == 0 && blockIdx.x == 0) dc_times[i] = now;                                                    \
-    } while (0)
-#else
-#define DC_MARK(i)
-#endif
 
 /* Waits until every block has come here for the time that makes `target` arrivals. */
 template <int NT> DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target, int thread) {
@@ -93,8 +82,9 @@ template <int SLOTS, typename T> struct dc_counter {
 
 /*
  * The tree over `count` quads of values, `stride` floats apart from `at` on; the first is number `first` of its tree.
- * Absent ones are +0. Fewer than 2048 behind the aligned start. Not inlined: what a phase runs once a layer must stay in
- * the instruction cache with all the others, for a line of code that comes from memory costs as much as a line of data.
+ * Absent ones are +0. Fewer than 2048 behind the aligned start. Not inlined: what a phase runs once a layer must stay
+ * in the instruction cache with all the others, for a line of code that comes from memory costs as much as a line of
+ * data.
  */
 static __device__ __noinline__ float4 dc_sum_quads(const float *at, unsigned stride, int first, int count) {
     enum { CHUNK = 16, SLOTS = 7 };

@@ -21,9 +21,7 @@ struct dc_place {
     int thread, block, blocks;
 };
 
-template <int R> struct dc_tile {
-    float v[DC_MOST_HEAD][R + 1];
-};
+template <int R> struct dc_tile { float v[DC_MOST_HEAD][R + 1]; };
 
 template <int R> struct dc_finish_memory {
     dc_tile<R> tile, other;
@@ -68,7 +66,8 @@ template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int fi
     }
 }
 
-template <int R, int NT, bool FAST> DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
     if (FAST)
         dc_pack_fast<R, NT>(t, first, act, at);
     else
@@ -157,7 +156,8 @@ DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float e
 
 /* The dynamic kernels that channels [first, first + 64) meet: dyn[tap * groups + g][row]. */
 template <int R, int NT>
-DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first, const dc_place &at) {
+DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first,
+                           const dc_place &at) {
     enum { QUADS = R / 4 };
     const int last = min(first + DC_UNIT, p.n) - 1, g0 = first / f.conv_group, groups = last / f.conv_group - g0 + 1;
 #pragma unroll 1
@@ -326,8 +326,8 @@ DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_ph
     }
 }
 
-/* DC_QKV: some rows of a head at a time. Queries and keys are normed over the head and rotated; keys and values go to the
- * rows of the cache that follow the context. */
+/* DC_QKV: some rows of a head at a time. Queries and keys are normed over the head and rotated; keys and values go to
+ * the rows of the cache that follow the context. */
 template <int R, int NT>
 DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { QUADS = NT / DC_MOST_HEAD < R / 4 ? NT / DC_MOST_HEAD : R / 4, ROWS = 4 * QUADS, SHARES = R / ROWS };
@@ -351,8 +351,11 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
                 if (i < rows * half) angle[e] = make_float2(f.cos[row0 * half + i], f.sin[row0 * half + i]);
             }
         }
-        dc_fill_sum<R, NT, DC_MOST_HEAD, QUADS>(m.tile, query ? p.a : value ? p.c : p.b, head * hd, (head + 1) * hd,
-                                                row0 / 4, at);
+        dc_fill_sum<R, NT, DC_MOST_HEAD, QUADS>(m.tile,
+                                                query   ? p.a
+                                                : value ? p.c
+                                                        : p.b,
+                                                head * hd, (head + 1) * hd, row0 / 4, at);
         if (!value) {
             if (at.thread < hd) m.weight[at.thread] = w;
 #pragma unroll

@@ -34,8 +34,8 @@ __device__ unsigned nibble_at(const source &s, int o, int k) {
 }
 __device__ unsigned short scale_at(const source &s, int o, int b) {
     if (o >= s.out || b * 32 >= s.in) return 0;
-    return *reinterpret_cast<const unsigned short *>(
-        s.data + (size_t)o * s.stride + (size_t)b * (s.dtype == DF_Q8_0 ? DF_Q8_0_BYTES : DF_Q4_0_BYTES));
+    return *reinterpret_cast<const unsigned short *>(s.data + (size_t)o * s.stride +
+                                                     (size_t)b * (s.dtype == DF_Q8_0 ? DF_Q8_0_BYTES : DF_Q4_0_BYTES));
 }
 
 /* A piece is four channels of one output: 16 bytes of f32, 8, 4; q4_0: eight channels in 4 bytes. */
@@ -127,7 +127,10 @@ dc_packing dc_packing_of(const df_matrix *w, bool fast) {
         return p;
     }
     const size_t values = (size_t)p.tiles * (size_t)p.segments * DC_TILE * DC_UNIT;
-    p.bytes = w->dtype == DF_F32 ? 4 * values : w->dtype == DF_Q8_0 ? values : w->dtype == DF_Q4_0 ? values / 2 : 2 * values;
+    p.bytes = w->dtype == DF_F32    ? 4 * values
+              : w->dtype == DF_Q8_0 ? values
+              : w->dtype == DF_Q4_0 ? values / 2
+                                    : 2 * values;
     if (df_dtype_is_block(w->dtype)) p.scale_bytes = values / 32 * 2;
     return p;
 }
@@ -135,8 +138,12 @@ dc_packing dc_packing_of(const df_matrix *w, bool fast) {
 cudaError_t dc_pack_matrix(const df_matrix *w, bool fast, void *data, void *scale, cudaStream_t stream) {
     enum { BLOCKS = 1056, THREADS = 256 };
     const dc_packing p = dc_packing_of(w, fast);
-    const source s = {static_cast<const unsigned char *>(w->data), df_row_bytes(w->dtype, w->in), w->dtype, (int)w->out,
-                      (int)w->in, p.segments};
+    const source s = {static_cast<const unsigned char *>(w->data),
+                      df_row_bytes(w->dtype, w->in),
+                      w->dtype,
+                      (int)w->out,
+                      (int)w->in,
+                      p.segments};
     if (fast && w->dtype == DF_Q8_0)
         pack_fast_q8<<<BLOCKS, THREADS, 0, stream>>>(s, p.tiles, static_cast<unsigned char *>(data));
     else if (fast)

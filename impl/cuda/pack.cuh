@@ -1,8 +1,8 @@
 /*
  * pack.cuh - weights laid out for the resident kernels, in their own width.
  *
- * exact  [tile][segment][four channels][output of the tile]: what product_exact.cuh loads, 8 outputs 32 apart a lane; the
- *        last tile and segment are filled up with zeros. q4_0 has eight channels in four bytes. Scales of the block
+ * exact  [tile][segment][four channels][output of the tile]: what product_exact.cuh loads, 8 outputs 32 apart a lane;
+ * the last tile and segment are filled up with zeros. q4_0 has eight channels in four bytes. Scales of the block
  *        formats [tile][segment][block][output of the tile], f16.
  * fast   [tile][segment], a stage of product_fast.cuh each; the last tile is cut to a multiple of 32 outputs. q8_0 has
  *        its scales at the end of each stage.

@@ -6,10 +6,10 @@
  * are then folded in shared memory as the tree of canon.h has it; a group of eight keeps its first half's node in
  * registers. What a group adds goes to `partial`; the phase that reads it finishes the tree.
  *
- * Each warp has a ring of its own in shared memory, which its lane 0 keeps full with bulk copies: a stage is 16 channels
- * (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are broadcast. Four
- * channels are one turn of the inner loop: at R = 16, 512 multiply-adds, 16 loads of activations, 8 of weights and 32
- * conversions, which the nearest instruction cache holds.
+ * Each warp has a ring of its own in shared memory, which its lane 0 keeps full with bulk copies: a stage is 16
+ * channels (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
+ * broadcast. Four channels are one turn of the inner loop: at R = 16, 512 multiply-adds, 16 loads of activations, 8 of
+ * weights and 32 conversions, which the nearest instruction cache holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
 #define DF_CUDA_PRODUCT_EXACT_CUH
@@ -29,11 +29,21 @@ enum {
 
 /* A width in a stage: channels, and bytes of them for one output. */
 template <int T> struct dc_width;
-template <> struct dc_width<DF_F32> { enum { STEP = 8, BYTES = 32 }; };
-template <> struct dc_width<DF_BF16> { enum { STEP = 16, BYTES = 32 }; };
-template <> struct dc_width<DF_F16> { enum { STEP = 16, BYTES = 32 }; };
-template <> struct dc_width<DF_Q8_0> { enum { STEP = 16, BYTES = 16 }; };
-template <> struct dc_width<DF_Q4_0> { enum { STEP = 16, BYTES = 8 }; };
+template <> struct dc_width<DF_F32> {
+    enum { STEP = 8, BYTES = 32 };
+};
+template <> struct dc_width<DF_BF16> {
+    enum { STEP = 16, BYTES = 32 };
+};
+template <> struct dc_width<DF_F16> {
+    enum { STEP = 16, BYTES = 32 };
+};
+template <> struct dc_width<DF_Q8_0> {
+    enum { STEP = 16, BYTES = 16 };
+};
+template <> struct dc_width<DF_Q4_0> {
+    enum { STEP = 16, BYTES = 8 };
+};
 
 template <int R> struct dc_exact_stage {
     unsigned char weights[DC_TILE * 32];
@@ -48,9 +58,9 @@ template <int R> struct dc_exact_memory {
     float4 exchange[DC_EXACT_WARPS][QUADS][PLANE];
 };
 
-/* What four channels of an output are in shared memory, and weight k of them, k a constant after unrolling; d is the scale
- * of their block. A q4_0 word has channels 0..3 of eight in the low halves of its bytes and 4..7 in the high ones: `half`
- * says which are meant. */
+/* What four channels of an output are in shared memory, and weight k of them, k a constant after unrolling; d is the
+ * scale of their block. A q4_0 word has channels 0..3 of eight in the low halves of its bytes and 4..7 in the high
+ * ones: `half` says which are meant. */
 #define DC_WEIGHT static __device__ __forceinline__ float weight
 template <int T> struct dc_four;
 template <> struct dc_four<DF_F32> {
@@ -168,8 +178,13 @@ template <int R, int T>
 DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, dc_exact_turn &turn, const float *act,
                                 const dc_product &p, int thread, int block, int blocks) {
     typedef typename dc_four<T>::type four;
-    enum { STEP = dc_width<T>::STEP, STEPS = DC_UNIT / STEP, QUADS = 2, PASSES = R / 8,
-           EACH = DC_TILE * QUADS / DC_EXACT_THREADS };
+    enum {
+        STEP = dc_width<T>::STEP,
+        STEPS = DC_UNIT / STEP,
+        QUADS = 2,
+        PASSES = R / 8,
+        EACH = DC_TILE * QUADS / DC_EXACT_THREADS
+    };
     const bool scaled = T == DF_Q8_0 || T == DF_Q4_0;
     const int warp = thread / DC_LANES_WARP, lane = thread % DC_LANES_WARP;
     const int quarters = p.run / DC_EXACT_RUN, units = p.tiles * p.groups;
@@ -203,8 +218,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                     if (scaled && step % 2 == 0)
 #pragma unroll
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++)
-                            d[j] = __half2float(
-                                work.scales[((step / 2) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
+                            d[j] = __half2float(work.scales[((step / 2) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
                     dc_exact_stage<R> &s = ring.stage[warp][turn.slot];
                     dc_barrier_wait(&ring.full[warp][turn.slot], turn.parity);
 #pragma unroll 1
@@ -214,8 +228,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                                                 (T == DF_Q4_0 ? half / 2 : half) * (DC_TILE * sizeof(four)),
                                             s.x + half * DC_TURN * R, half % 2, d);
                     __syncwarp();
-                    if (lane == 0)
-                        fetcher.fetch(s, &ring.full[warp][turn.slot], act, hint, p, quarters, warp, blocks);
+                    if (lane == 0) fetcher.fetch(s, &ring.full[warp][turn.slot], act, hint, p, quarters, warp, blocks);
                     if (++turn.slot == DC_EXACT_STAGES) turn.slot = 0, turn.parity ^= 1u;
                 }
             float *partial = p.partial + ((size_t)(unit % p.tiles) * p.groups + unit / p.tiles) * (DC_TILE * R);

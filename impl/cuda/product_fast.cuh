@@ -131,8 +131,8 @@ DC_DEVICE void dc_mma(float (&c)[4], const uint4 &a, unsigned b0, unsigned b1) {
 /* Bytes 0 and 2 of v, two's complement, as a pair of bf16: (128 + low seven bits) - (128, or 256 when negative). */
 DC_DEVICE unsigned dc_pair_from_bytes(unsigned v) {
     const unsigned low = (v & 0x007f007fu) | 0x43004300u, sign = (v & 0x00800080u) | 0x43004300u;
-    const __nv_bfloat162 y = __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&low),
-                                     *reinterpret_cast<const __nv_bfloat162 *>(&sign));
+    const __nv_bfloat162 y =
+        __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&low), *reinterpret_cast<const __nv_bfloat162 *>(&sign));
     return *reinterpret_cast<const unsigned *>(&y);
 }
 
@@ -172,7 +172,8 @@ DC_DEVICE void dc_stage_q8(const dc_stage<R> &s, int rows, int warp, int lane, f
                                         dc_pair_from_bytes(q.y >> 8));
             const uint4 a1 = make_uint4(dc_pair_from_bytes(q.z), dc_pair_from_bytes(q.z >> 8), dc_pair_from_bytes(q.w),
                                         dc_pair_from_bytes(q.w >> 8));
-            const float d0 = __half2float(scale[(m * 2 + block) * 16]), d8 = __half2float(scale[(m * 2 + block) * 16 + 8]);
+            const float d0 = __half2float(scale[(m * 2 + block) * 16]),
+                        d8 = __half2float(scale[(m * 2 + block) * 16 + 8]);
 #pragma unroll
             for (int n = 0; n < R / 8; n++) {
                 float t[4] = {0.0f, 0.0f, 0.0f, 0.0f};

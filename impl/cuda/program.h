@@ -18,35 +18,35 @@
 #include "ops.h"
 
 enum {
-    DC_TILE = 256,    /* outputs of a tile of weights */
-    DC_UNIT = 64,     /* channels that a block finishes at a time: one segment */
-    DC_PARTS = 3,     /* matrices that share an input and a product phase */
-    DC_QUERIES = 64,  /* queries of an attention item */
+    DC_TILE = 256,   /* outputs of a tile of weights */
+    DC_UNIT = 64,    /* channels that a block finishes at a time: one segment */
+    DC_PARTS = 3,    /* matrices that share an input and a product phase */
+    DC_QUERIES = 64, /* queries of an attention item */
     DC_MOST_HEAD = 128,
     DC_MOST_SEGMENTS = 128, /* of a normed row */
     DC_MOST_DYN = 32,       /* kernel taps times groups that 64 channels meet */
-    DC_MOST_SHARES = 160, /* segments of keys times heads that 64 channels meet, fast attention */
+    DC_MOST_SHARES = 160,   /* segments of keys times heads that 64 channels meet, fast attention */
     DC_ARRIVALS = 1024,
-    DC_FAST_RUN = 8,        /* segments of a group, fast class */
-    DC_EXACT_RUN = 4        /* the least, exact class: one for each warp */
+    DC_FAST_RUN = 8, /* segments of a group, fast class */
+    DC_EXACT_RUN = 4 /* the least, exact class: one for each warp */
 };
 
 typedef enum dc_kind {
-    DC_LOAD = 0,   /* x = noise, and the sums of squares of its segments; which keys each row sees */
-    DC_SEEN,       /* which keys each row sees, alone */
-    DC_NORM,       /* act = weight * (x * scale) */
-    DC_CONV,       /* act = conv(weight * (x * scale)) */
-    DC_COPY,       /* act = x */
-    DC_PRODUCT,    /* partial = act W^T */
-    DC_QKV,        /* q, and the block's rows of k and v */
-    DC_SCORES,     /* q k / sqrt(hd) of a segment of keys, and their largest */
-    DC_VALUES,     /* exp(score - largest) v of a segment of keys */
-    DC_ATTEND,     /* fast: both at once, with the largest of the segment */
-    DC_CONTEXT,    /* act, or y where the caller wants it, = what the segments of keys add up to */
-    DC_SILU,       /* act = silu(gate) * up */
-    DC_RESIDUAL,   /* x_out = x + conv(o) or x + o, and the sums of squares of its segments */
-    DC_FINAL,      /* y = weight * (x * scale) */
-    DC_STORE       /* y = the sums + bias */
+    DC_LOAD = 0, /* x = noise, and the sums of squares of its segments; which keys each row sees */
+    DC_SEEN,     /* which keys each row sees, alone */
+    DC_NORM,     /* act = weight * (x * scale) */
+    DC_CONV,     /* act = conv(weight * (x * scale)) */
+    DC_COPY,     /* act = x */
+    DC_PRODUCT,  /* partial = act W^T */
+    DC_QKV,      /* q, and the block's rows of k and v */
+    DC_SCORES,   /* q k / sqrt(hd) of a segment of keys, and their largest */
+    DC_VALUES,   /* exp(score - largest) v of a segment of keys */
+    DC_ATTEND,   /* fast: both at once, with the largest of the segment */
+    DC_CONTEXT,  /* act, or y where the caller wants it, = what the segments of keys add up to */
+    DC_SILU,     /* act = silu(gate) * up */
+    DC_RESIDUAL, /* x_out = x + conv(o) or x + o, and the sums of squares of its segments */
+    DC_FINAL,    /* y = weight * (x * scale) */
+    DC_STORE     /* y = the sums + bias */
 } dc_kind;
 
 /* A product's result: add the groups up, then the bias. */
@@ -77,12 +77,12 @@ typedef struct dc_phase {
     int kind, layer;
     int n; /* channels */
     dc_product product;
-    dc_sum a, b, c;     /* sums that the phase reads: o or down; gate and up; q, k and v */
+    dc_sum a, b, c;                /* sums that the phase reads: o or down; gate and up; q, k and v */
     const float *weight, *weight2; /* [n] of a norm; of q and k */
-    const float *x;     /* [B, n] */
-    float *y;           /* [B, n] */
-    dc_sum dyn;         /* dflash2: kernels, by (half * taps + o) * G + g; partial NULL: no convolution */
-    const float *base;  /* [taps, n] */
+    const float *x;                /* [B, n] */
+    float *y;                      /* [B, n] */
+    dc_sum dyn;                    /* dflash2: kernels, by (half * taps + o) * G + g; partial NULL: no convolution */
+    const float *base;             /* [taps, n] */
     int half;
     float *k, *v; /* the layer's first row in the cache */
     int window, causal;
@@ -99,7 +99,7 @@ typedef struct dc_frame {
     int n_heads, n_kv_heads, head_dim, rotary_half, layers;
     int taps, conv_groups, conv_group;
     float eps, score_scale;
-    const float *cos, *sin;      /* [rows, rotary_half] */
+    const float *cos, *sin; /* [rows, rotary_half] */
     const int32_t *pos, *segment_first;
     int keys, key_segments, first_key_segment; /* absolute number of the first */
     void *act;

@@ -24,7 +24,8 @@ DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
 
 /* A product phase, in functions of their own: they need every register that there is. `slot` says which phase. */
 template <int R, int T>
-__device__ __noinline__ dc_exact_turn run_width(int slot, dc_exact_turn turn, const float *act, int thread, int blocks) {
+__device__ __noinline__ dc_exact_turn run_width(int slot, dc_exact_turn turn, const float *act, int thread,
+                                                int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_product_exact<R, T>(s.exact, s.ring, turn, act, s.phase[slot].product, thread, s.block, blocks);
@@ -48,14 +49,12 @@ DC_DEVICE dc_exact_turn run_product(int dtype, int slot, dc_exact_turn turn, con
 }
 
 /* Attention likewise, so that its registers are its own. */
-template <int R>
-__device__ __noinline__ void run_scores(const dc_frame *f, int slot, int thread, int blocks) {
+template <int R> __device__ __noinline__ void run_scores(const dc_frame *f, int slot, int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_scores<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
 }
-template <int R>
-__device__ __noinline__ void run_values(const dc_frame *f, int slot, int thread, int blocks) {
+template <int R> __device__ __noinline__ void run_values(const dc_frame *f, int slot, int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_values<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
@@ -87,7 +86,6 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
-        DC_MARK(i);
         switch (p.kind) {
         case DC_LOAD:
             dc_seen<R, NT>(s.finish, f, at);
@@ -126,7 +124,6 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         }
         if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
     }
-    DC_MARK(f.phases);
 #endif
 }
 
@@ -135,7 +132,8 @@ cudaError_t dc_exact_blocks(int *blocks) {
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (status != cudaSuccess || major < 9 || (size_t)shared < sizeof(exact_shared<16>)) return status;
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
@@ -157,11 +155,7 @@ cudaError_t dc_launch_exact(const dc_frame *frame, int blocks, cudaStream_t stre
     cudaError_t status = cudaMemsetAsync(frame->arrived, 0, DC_ARRIVALS * sizeof *frame->arrived, stream);
     if (status == cudaSuccess)
         status = cudaLaunchCooperativeKernel(
-            narrow ? reinterpret_cast<const void *>(run_exact<8>) : reinterpret_cast<const void *>(run_exact<16>), blocks,
-            DC_EXACT_THREADS, arguments, narrow ? sizeof(exact_shared<8>) : sizeof(exact_shared<16>), stream);
+            narrow ? reinterpret_cast<const void *>(run_exact<8>) : reinterpret_cast<const void *>(run_exact<16>),
+            blocks, DC_EXACT_THREADS, arguments, narrow ? sizeof(exact_shared<8>) : sizeof(exact_shared<16>), stream);
     return status;
 }
-
-#ifdef DC_TIMES
-extern "C" void dc_read_times_exact(unsigned long long *to) { cudaMemcpyFromSymbol(to, dc_times, sizeof dc_times); }
-#endif

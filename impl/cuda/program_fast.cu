@@ -1,6 +1,6 @@
 /*
- * program_fast.cu - the fast class's resident kernel: one block on each multiprocessor, eight warps that compute and two
- * threads that keep the ring of weights full.
+ * program_fast.cu - the fast class's resident kernel: one block on each multiprocessor, eight warps that compute and
+ * two threads that keep the ring of weights full.
  */
 #include "cuda/program.cuh"
 
@@ -30,7 +30,6 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
-        DC_MARK(i);
         switch (p.kind) {
         case DC_LOAD:
             dc_seen<R, NT>(s.finish, f, at);
@@ -66,7 +65,6 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
         }
         if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
     }
-    DC_MARK(f.phases);
 }
 
 template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const dc_frame f) {
@@ -97,7 +95,8 @@ cudaError_t dc_fast_blocks(int *blocks) {
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (status != cudaSuccess || major < 9 || (size_t)shared < sizeof(fast_shared<16>)) return status;
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
@@ -107,7 +106,8 @@ cudaError_t dc_fast_blocks(int *blocks) {
         status = cudaFuncSetAttribute(run_fast<16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       (int)sizeof(fast_shared<16>));
     if (status == cudaSuccess)
-        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, run_fast<16>, DC_FAST_ALL, sizeof(fast_shared<16>));
+        status =
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, run_fast<16>, DC_FAST_ALL, sizeof(fast_shared<16>));
     if (status == cudaSuccess) *blocks = each > 0 ? processors : 0;
     return status;
 }
@@ -122,7 +122,3 @@ cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t strea
             DC_FAST_ALL, arguments, narrow ? sizeof(fast_shared<8>) : sizeof(fast_shared<16>), stream);
     return status;
 }
-
-#ifdef DC_TIMES
-extern "C" void dc_read_times_fast(unsigned long long *to) { cudaMemcpyFromSymbol(to, dc_times, sizeof dc_times); }
-#endif

@@ -1,4 +1,5 @@
-/* table.cu - the tables of operations of the CUDA classes. They differ in their products, and the fast one in its attention. */
+/* table.cu - the tables of operations of the CUDA classes. They differ in their products, and the fast one in its
+ * attention. */
 #include "cuda/resident.h"
 
 namespace {
