@@ -38,14 +38,11 @@ DC_DEVICE unsigned dc_arrived(const unsigned *counter) {
 
 /* Waits until every block has come here for the time that makes `target` arrivals. */
 template <int NT> DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target, int thread) {
-    asm volatile("fence.proxy.async;" ::: "memory"); /* packed activations are read by bulk copies */
     dc_sync<NT>();
-    if (thread == 0) {
-        __threadfence();
+    if (thread == 0) { /* release and acquire carry what the block's barriers have gathered */
         asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
         while (dc_arrived(counter) < target) {
         }
-        __threadfence();
     }
     dc_sync<NT>();
 }

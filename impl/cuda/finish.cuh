@@ -72,6 +72,7 @@ DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place
         dc_pack_fast<R, NT>(t, first, act, at);
     else
         dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
+    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
 }
 
 /* ---- Filling a tile ---- */
