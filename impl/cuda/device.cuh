@@ -13,8 +13,12 @@
 
 #include <cuda_runtime.h>
 
-/* The resident kernels need bulk copies and their barriers: below sm_90 they are empty, and never launched. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+/*
+ * The resident kernels need bulk copies and their barriers (sm_90) and two hundred kilobytes of shared memory for a
+ * multiprocessor (not sm_120). Elsewhere they are empty and never launched: the image that the driver has loaded says
+ * which, in a variable of program_exact.cu and one of program_fast.cu.
+ */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
 #define DC_RESIDENT 0
 #else
 #define DC_RESIDENT 1
@@ -45,6 +49,13 @@ template <int NT> DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target
         }
     }
     dc_sync<NT>();
+}
+
+/* Copies a phase to shared memory, where the next barrier shows it. */
+template <int NT> DC_DEVICE void dc_fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
+    enum { WORDS = sizeof(dc_phase) / 4 };
+    for (int i = thread; i < WORDS; i += NT)
+        reinterpret_cast<unsigned *>(to)[i] = __ldg(reinterpret_cast<const unsigned *>(from) + i);
 }
 
 /* A binary counter of unfinished nodes: chunk number i, counted from an aligned start, is folded into the nodes that it

@@ -15,13 +15,6 @@ template <int R> struct exact_shared {
     int block;
 };
 
-/* Copies a phase to shared memory, where the next barrier shows it. */
-DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
-    enum { WORDS = sizeof(dc_phase) / 4 };
-    for (int i = thread; i < WORDS; i += DC_EXACT_THREADS)
-        reinterpret_cast<unsigned *>(to)[i] = __ldg(reinterpret_cast<const unsigned *>(from) + i);
-}
-
 /* A product phase, in functions of their own: they need every register that there is. `slot` says which phase. */
 template <int R, int T>
 __device__ __noinline__ dc_exact_turn run_width(int slot, dc_exact_turn turn, const float *act, int thread,
@@ -62,7 +55,7 @@ template <int R> __device__ __noinline__ void run_values(const dc_frame *f, int 
 
 /* Work goes to blocks in the order of their numbers, so the two blocks of a multiprocessor get numbers that are far
  * apart: where there is work for half of the blocks only, each has a multiprocessor to itself. */
-DC_DEVICE int place_of_block(const dc_frame &f) {
+template <int R> DC_DEVICE int place_of_block(const dc_frame &f) {
     unsigned processor, processors;
     asm("mov.u32 %0, %%smid;" : "=r"(processor));
     asm("mov.u32 %0, %%nsmid;" : "=r"(processors));
@@ -74,18 +67,18 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
 #if DC_RESIDENT
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    if (threadIdx.x == 0) s.block = place_of_block(f);
+    if (threadIdx.x == 0) s.block = place_of_block<R>(f);
     __syncthreads();
     const dc_place at = {(int)threadIdx.x, s.block, (int)gridDim.x};
     enum { NT = DC_EXACT_THREADS };
     dc_exact_turn turn = {0, 0};
     if (at.thread < DC_EXACT_WARPS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    fetch_phase(&s.phase[0], f.phase, at.thread);
+    dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
     __syncthreads();
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
-        if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
             dc_seen<R, NT>(s.finish, f, at);
@@ -127,14 +120,16 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
 #endif
 }
 
+__device__ int dc_exact_built = DC_RESIDENT;
+
 cudaError_t dc_exact_blocks(int *blocks) {
-    int device = 0, major = 0, shared = 0, processors = 0, each = 0;
+    int device = 0, shared = 0, built = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (status != cudaSuccess || major < 9 || (size_t)shared < sizeof(exact_shared<16>)) return status;
+    if (status == cudaSuccess) status = cudaMemcpyFromSymbol(&built, dc_exact_built, sizeof built);
+    if (status != cudaSuccess || built == 0 || (size_t)shared < sizeof(exact_shared<16>)) return status;
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status = cudaFuncSetAttribute(run_exact<8>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -16,20 +16,14 @@ template <int R> struct fast_shared {
     dc_phase phase[2];
 };
 
-DC_DEVICE void fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
-    enum { WORDS = sizeof(dc_phase) / 4 };
-    for (int i = thread; i < WORDS; i += DC_FAST_THREADS)
-        reinterpret_cast<unsigned *>(to)[i] = __ldg(reinterpret_cast<const unsigned *>(from) + i);
-}
-
 template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, const dc_place &at) {
     enum { NT = DC_FAST_THREADS };
     dc_turn turn = {0, 0};
-    fetch_phase(&s.phase[0], f.phase, at.thread);
+    dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
     dc_sync<NT>();
     for (int i = 0; i < f.phases; i++) {
         const dc_phase &p = s.phase[i & 1];
-        if (i + 1 < f.phases) fetch_phase(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
             dc_seen<R, NT>(s.finish, f, at);
@@ -90,14 +84,16 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
 #endif
 }
 
+__device__ int dc_fast_built = DC_RESIDENT;
+
 cudaError_t dc_fast_blocks(int *blocks) {
-    int device = 0, major = 0, shared = 0, processors = 0, each = 0;
+    int device = 0, shared = 0, built = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (status != cudaSuccess || major < 9 || (size_t)shared < sizeof(fast_shared<16>)) return status;
+    if (status == cudaSuccess) status = cudaMemcpyFromSymbol(&built, dc_fast_built, sizeof built);
+    if (status != cudaSuccess || built == 0 || (size_t)shared < sizeof(fast_shared<16>)) return status;
     if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status =
