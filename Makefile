@@ -47,21 +47,24 @@ HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wil
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
 
-.PHONY: parity test bench identity build oracles sanitize format clean help setup
-.PHONY: run-parity run-test run-bench run-identity build-facts
+.PHONY: parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
+.PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts source-digests
 
 help:
 	@echo 'make parity    verdict over every case of fixtures/cases.json'
 	@echo 'make test      the test suites'
 	@echo 'make identity  the same bits however the work is cut, full-size cases included'
+	@echo 'make soak      1,000 isolated runs on random inputs: no bound may raise a false alarm'
 	@echo 'make bench     times and memory of the full-size case, as a table and as reports/out/bench.json'
 	@echo 'make build     build/dflash-parity alone'
 	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
 	@echo 'make sanitize  the test suites under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make gpu-record NAME=x  on a machine with a GPU: run everything there, write reports/gpu/x.record.json'
+	@echo 'make release-check  fails unless the records of GPUs were made of these sources'
 	@echo 'make format    clang-format over the sources'
 	@echo 'make clean     remove build/'
 
-parity test bench identity: setup
+parity test bench identity soak gpu-record: setup
 	@$(MAKE) --no-print-directory run-$@
 
 build: setup
@@ -74,12 +77,25 @@ setup:
 run-parity: $(BUILD)/dflash-parity
 	$(BUILD)/dflash-parity gate
 
+# What runs on a GPU is proved by its record; here it is only said whether that is fresh.
 run-test: $(BUILD)/tests $(BUILD)/dflash-parity
+	-@$(BUILD)/dflash-parity release-check
 	$(BUILD)/tests
+
+NAME := gpu
+run-gpu-record: $(BUILD)/tests $(BUILD)/dflash-parity
+	reports/gpu/record.sh $(BUILD)/dflash-parity $(BUILD)/tests $(BUILD)/gpu
+	$(BUILD)/dflash-parity gpu-record --results $(BUILD)/gpu --name '$(NAME)' --out 'reports/gpu/$(NAME).record.json'
+
+release-check: build
+	$(BUILD)/dflash-parity release-check
 
 run-identity: $(BUILD)/dflash-parity
 	@mkdir -p reports/out
 	$(BUILD)/dflash-parity identity --case '*' --out reports/out/identity.json
+
+run-soak: $(BUILD)/dflash-parity
+	$(BUILD)/dflash-parity soak
 
 # With the environment of `make oracles` the reference is timed beside it; with gnuplot the cost is drawn.
 run-bench: $(BUILD)/dflash-parity
@@ -132,6 +148,18 @@ $(BUILD)/build_facts.h: build-facts
 	   echo "#define DP_BUILD_COMPILER \"$$($(CC) --version | head -n 1)\""; \
 	   echo '#define DP_BUILD_FLAGS "$(CFLAGS)"'; \
 	   echo '#define DP_BUILD_CUDA "$(or $(CUDA_FACTS),not built)"'; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# The files that a record of a GPU stands for: what computes, what judges, and by what.
+JUDGES := admission bracket bounds chain compare envelope evaluate evaluate_attention evaluate_heads evaluate_rope geometry \
+          hosted identity_arms identity_case identity_digests identity_pair identity_run isolated isolated_judge proposal \
+          recording rounds run_check stage_set stage_values store store_dataset store_h5
+SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) fixtures/cases.json $(wildcard oracles/*.h5) \
+                     $(wildcard $(foreach judge,$(JUDGES),harness/$(judge).c harness/$(judge).h)))
+$(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc
+$(BUILD)/source_digests.inc: source-digests
+	@mkdir -p $(@D)
+	@sha256sum $(SOURCES_OF_RECORD) | sed 's/^\([0-9a-f]*\) [ *]\(.*\)$$/    {"\2", "\1"},/' > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 # ---- The reference ----------------------------------------------------------------------------------------------------

@@ -274,6 +274,25 @@ static df_status run_unobserved(const dp_reference *r, int argument, dp_pair *pa
     return status;
 }
 
+/* The same round again and again, nobody watching: a race would show in some of them. */
+static df_status run_repeated(const dp_reference *r, int times, dp_pair *pair, df_error *err) {
+    const dp_admission *in = &r->subject->in;
+    const size_t values = (size_t)in->config.block * (size_t)in->config.hidden;
+    float *result = malloc(values * sizeof *result);
+    df_kv *kv = NULL;
+    df_status status = result != NULL ? DF_OK : df_fail_memory(err, "a round's result", values * sizeof *result);
+    if (status == DF_OK) status = make_cache(r, &r->rig, &kv, err);
+    if (status == DF_OK) status = ingest(r, &r->rig, kv, 0, in->context, err);
+    for (int i = 0; status == DF_OK && i < times; i++) {
+        memset(result, 0xff, values * sizeof *result);
+        status = dp_step_round(&r->rig, r->subject, kv, in->noise, in->pos + in->context, result, err);
+        if (status == DF_OK) status = compare_received(r, DF_STAGE_FINAL, result, NULL, pair, err);
+    }
+    df_kv_destroy(kv);
+    free(result);
+    return status;
+}
+
 static const dp_identity_arm arms[] = {
     {"round.all", run_ingest, 0, DP_ARM_ANYWHERE},
     {"ingest.chunk1", run_ingest, 1, DP_ARM_ANYWHERE},
@@ -292,6 +311,7 @@ static const dp_identity_arm arms[] = {
     {"rows.permuted", dp_arm_rows_permuted, 0, DP_ARM_ANYWHERE},
     {"rows.nan", dp_arm_rows_beside_nan, 0, DP_ARM_ANYWHERE},
     {"cache.moved", run_moved, 0, DP_ARM_ANYWHERE},
+    {"repeated.1000", run_repeated, 1000, DP_ARM_ON_DEVICE},
     {"backend.cuda", run_backend, DF_BACKEND_CUDA, DP_ARM_CPU_DEVICE},
     {"backend.cpu", run_backend, DF_BACKEND_CPU, DP_ARM_DEVICE_EXACT},
 };
@@ -311,6 +331,8 @@ bool dp_identity_arm_applies(const dp_identity_arm *arm, const df_engine_options
     switch (arm->scope) {
     case DP_ARM_ON_CPU:
         return cpu;
+    case DP_ARM_ON_DEVICE:
+        return !cpu;
     case DP_ARM_CPU_DEVICE:
         return cpu && exact && has_device();
     case DP_ARM_DEVICE_EXACT:

@@ -21,6 +21,7 @@ typedef struct dp_reference {
 /* References that an arm is about. */
 typedef enum dp_arm_scope {
     DP_ARM_ANYWHERE = 0,
+    DP_ARM_ON_DEVICE,   /* what a device's scheduling could change */
     DP_ARM_ON_CPU,      /* threads and instruction sets are the CPU's */
     DP_ARM_CPU_DEVICE,  /* the exact class on the CPU, on a machine with a CUDA device */
     DP_ARM_DEVICE_EXACT /* the exact class on a device */

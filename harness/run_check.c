@@ -217,6 +217,31 @@ static df_status compare_stages(const check *c, dp_result *out) {
     return DF_OK;
 }
 
+/* Each stage alone. A run of the whole that only compares rounds has none. */
+static df_status run_isolated(const check *c, dp_result *out) {
+    if (out->stage_count == 0) return DF_OK;
+    const size_t count = (size_t)c->in.stages.count;
+    dp_isolated *isolated = calloc(count, sizeof *isolated);
+    if (isolated == NULL) return df_fail_memory(c->err, "the results of the stages alone", count * sizeof *isolated);
+    const dp_isolated_options options = {.engine = c->engine,
+                                         .draft = c->draft,
+                                         .head = c->head,
+                                         .in = &c->in,
+                                         .chained = &c->block,
+                                         .filter = c->options->filter};
+    const df_status status = dp_isolated_run(&options, isolated, c->err);
+    int next = 0;
+    for (int i = 0; status == DF_OK && i < c->in.stages.count; i++) {
+        if (!selected(c, c->in.stages.spec[i].name)) continue;
+        out->stage[next++].isolated = isolated[i];
+        if (!isolated[i].judged) continue;
+        out->isolated_count++;
+        if (!isolated[i].pass) out->failed_isolated++;
+    }
+    free(isolated);
+    return status;
+}
+
 static void arm_name(int chunk, char name[DP_ARM_NAME]) {
     if (chunk == 0)
         snprintf(name, DP_ARM_NAME, "round.all");
@@ -258,7 +283,7 @@ static dp_verdict verdict_of(df_status status, const dp_result *result) {
     if (status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT) return DP_REFUSED;
     if (status != DF_OK) return DP_ERROR;
     if (result->stage_count + result->arm_count == 0) return DP_NOTHING;
-    return result->failed_stages + result->failed_arms > 0 ? DP_FAIL : DP_PASS;
+    return result->failed_stages + result->failed_isolated + result->failed_arms > 0 ? DP_FAIL : DP_PASS;
 }
 
 void dp_check(const dp_check_options *options, dp_result *out) {
@@ -275,6 +300,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = run_block(&c);
     out->forward_seconds = dp_seconds() - forward;
     if (status == DF_OK) status = compare_stages(&c, out);
+    if (status == DF_OK) status = run_isolated(&c, out);
     if (status == DF_OK) status = compare_arms(&c, out);
     out->verdict = verdict_of(status, out);
     check_release(&c);

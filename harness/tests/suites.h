@@ -35,6 +35,9 @@
     X(store)                                                                                                           \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
+    X(bounds)                                                                                                          \
+    X(soak)                                                                                                            \
+    X(isolated)                                                                                                        \
     X(check)                                                                                                           \
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
