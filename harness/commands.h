@@ -4,9 +4,10 @@
 #ifndef DP_COMMANDS_H
 #define DP_COMMANDS_H
 
-int cmd_check(int argc, char **argv);    /* one checkpoint against one oracle */
-int cmd_gate(int argc, char **argv);     /* every case of a list, one verdict */
-int cmd_bench(int argc, char **argv);    /* times, as JSON and a table */
-int cmd_identity(int argc, char **argv); /* the same bits however the work is cut */
+int cmd_check(int argc, char **argv);      /* one checkpoint against one oracle */
+int cmd_gate(int argc, char **argv);       /* every case of a list, one verdict */
+int cmd_bench(int argc, char **argv);      /* times, as JSON and a table */
+int cmd_identity(int argc, char **argv);   /* the same bits however the work is cut */
+int cmd_postmortem(int argc, char **argv); /* results of several runs as one story */
 
 #endif

@@ -115,6 +115,7 @@ static const char styles[] =
     "th{color:var(--soft);font-weight:600}\n"
     "td.n,th.n{text-align:right;white-space:nowrap}\n"
     "td code{overflow-wrap:normal}\n"
+    "td.r{white-space:nowrap}\n"
     "td.v{overflow-wrap:anywhere;min-width:12rem}\n"
     "tr.bad td:first-child{box-shadow:inset 3px 0 var(--bad)}\n"
     "tr.bad .mark{color:var(--bad);font-weight:700}\n"

@@ -15,6 +15,7 @@ static const struct {
     {"check", "one checkpoint against one oracle: every stage, every round, one verdict", cmd_check},
     {"gate", "every case of fixtures/cases.json, one verdict", cmd_gate},
     {"identity", "the same bits however the work is cut: rounds, histories, threads, instruction sets", cmd_identity},
+    {"postmortem", "results of several runs as one story: last good, first bad, what changed", cmd_postmortem},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
     {"bench", "load time, forward times, memory", cmd_bench},
@@ -23,7 +24,7 @@ static const struct {
 static void print_help(FILE *to) {
     fprintf(to, "usage: dflash-parity COMMAND [options]\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].what);
     fprintf(to, "\n  --version what was built, and how\n  --help    this text; every command has its own --help\n");
 }
 

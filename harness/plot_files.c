@@ -32,19 +32,30 @@ void dp_plot_label(FILE *to, const char *text) {
     fputc('"', to);
 }
 
+void dp_plot_block(FILE *to, const char *name, int *rows) {
+    if ((*rows)++ == 0) fprintf(to, "# %s\n", name);
+}
+
+void dp_plot_block_end(FILE *to, int rows) {
+    if (rows > 0) fputs("\n\n", to);
+}
+
 void dp_plot_groups(FILE *to, const cJSON *stages, double low, double high, double label) {
     const cJSON *stage;
-    int x = 0, start = 0;
+    int x = 0, start = 0, rows = 0;
     long last = -2;
     bool layers = false;
-    fputs("# borders\n", to);
     cJSON_ArrayForEach(stage, stages) {
         const long layer = dp_view(stage, "layer") != NULL ? dp_view_count(stage, "layer") : -1;
-        if (x > 0 && layer != last) fprintf(to, "%g %g\n%g %g\n\n", x - 0.5, low, x - 0.5, high);
+        if (x > 0 && layer != last) {
+            dp_plot_block(to, "borders", &rows);
+            fprintf(to, "%g %g\n%g %g\n\n", x - 0.5, low, x - 0.5, high);
+        }
         last = layer;
         x++;
     }
-    fputs("\n\n# groups\n", to);
+    dp_plot_block_end(to, rows);
+    fputs("# groups\n", to);
     x = 0;
     cJSON_ArrayForEach(stage, stages) {
         const long layer = dp_view(stage, "layer") != NULL ? dp_view_count(stage, "layer") : -1;
@@ -131,7 +142,7 @@ static bool write_stages(FILE *to, const cJSON *item) {
     const cJSON *stages = dp_view(item, "stages"), *stage;
     const int count = cJSON_GetArraySize(stages), first = dp_plot_first(item);
     if (count == 0) return false;
-    int x = 0;
+    int x = 0, failed = 0, marked = 0;
     fputs("# names\n", to);
     cJSON_ArrayForEach(stage, stages) {
         fprintf(to, "%d %g ", x++, DP_PLOT_FLOOR);
@@ -142,20 +153,25 @@ static bool write_stages(FILE *to, const cJSON *item) {
     curve(to, "chained", stages, chained_error);
     curve(to, "isolated", stages, isolated_error);
     curve(to, "envelope", stages, envelope);
-    fputs("# failed\n", to);
     x = 0;
     cJSON_ArrayForEach(stage, stages) {
         const double error = chained_error(stage);
-        if (!dp_view_true(stage, "pass") && isfinite(error)) fprintf(to, "%d %.6g\n", x, dp_plot_height(error));
+        if (!dp_view_true(stage, "pass") && isfinite(error)) {
+            dp_plot_block(to, "failed", &failed);
+            fprintf(to, "%d %.6g\n", x, dp_plot_height(error));
+        }
         x++;
     }
-    fputs("\n\n# not-finite\n", to);
+    dp_plot_block_end(to, failed);
     x = 0;
     cJSON_ArrayForEach(stage, stages) {
-        if (!isfinite(chained_error(stage))) fprintf(to, "%d %g\n", x, DP_PLOT_CEILING);
+        if (!isfinite(chained_error(stage))) {
+            dp_plot_block(to, "not-finite", &marked);
+            fprintf(to, "%d %g\n", x, DP_PLOT_CEILING);
+        }
         x++;
     }
-    fputs("\n\n", to);
+    dp_plot_block_end(to, marked);
     dp_plot_groups(to, stages, DP_PLOT_FLOOR / 10, DP_PLOT_CEILING * 20, DP_PLOT_CEILING * 6);
     if (first < 0) return true;
     fprintf(to, "# first\n%d %g\n%d %g\n\n\n", first, DP_PLOT_FLOOR / 10, first, DP_PLOT_CEILING * 20);
@@ -182,14 +198,20 @@ static bool write_scatter(FILE *to, const cJSON *item) {
         if (isfinite(dp_view_value(g))) low = fmin(low, dp_view_value(g));
         if (isfinite(dp_view_value(g))) high = fmax(high, dp_view_value(g));
     }
-    fprintf(to, "# diagonal\n%.9g %.9g\n%.9g %.9g\n\n\n# points\n", low, low, high, high);
-    int i = 0;
+    fprintf(to, "# diagonal\n%.9g %.9g\n%.9g %.9g\n\n\n", low, low, high, high);
+    int i = 0, points = 0, marked = 0;
     for (w = want->child, g = got->child; w != NULL && g != NULL; w = w->next, g = g->next, i++)
-        if (i % step == 0 && isfinite(dp_view_value(g))) fprintf(to, "%.9g %.9g\n", dp_view_value(w), dp_view_value(g));
-    fputs("\n\n# not-finite\n", to);
+        if (i % step == 0 && isfinite(dp_view_value(g))) {
+            dp_plot_block(to, "points", &points);
+            fprintf(to, "%.9g %.9g\n", dp_view_value(w), dp_view_value(g));
+        }
+    dp_plot_block_end(to, points);
     for (w = want->child, g = got->child; w != NULL && g != NULL; w = w->next, g = g->next)
-        if (!isfinite(dp_view_value(g))) fprintf(to, "%.9g %.9g\n", dp_view_value(w), high);
-    fputs("\n\n", to);
+        if (!isfinite(dp_view_value(g))) {
+            dp_plot_block(to, "not-finite", &marked);
+            fprintf(to, "%.9g %.9g\n", dp_view_value(w), isfinite(high) ? high : 0.0);
+        }
+    dp_plot_block_end(to, marked);
     if (worst != NULL && isfinite(dp_view_number(worst, "got")))
         fprintf(to, "# worst\n%.9g %.9g\n\n\n", dp_view_number(worst, "want"), dp_view_number(worst, "got"));
     return true;
@@ -235,19 +257,18 @@ static bool write_ulp(FILE *to, const cJSON *item) {
 static bool write_rope(FILE *to, const cJSON *item) {
     const cJSON *relative = dp_view(dp_view(dp_view(item, "plots"), "rope"), "relative"), *value;
     if (cJSON_GetArraySize(relative) == 0) return false;
-    int x = 0;
-    fputs("# difference\n", to);
-    cJSON_ArrayForEach(value, relative) {
-        if (isfinite(dp_view_value(value))) fprintf(to, "%d %.6g\n", x, dp_plot_height(fabs(dp_view_value(value))));
-        x++;
+    for (int marked = 0; marked < 2; marked++) {
+        int x = 0, rows = 0;
+        cJSON_ArrayForEach(value, relative) {
+            const double off = fabs(dp_view_value(value));
+            if (isfinite(off) == (marked == 0)) {
+                dp_plot_block(to, marked == 0 ? "difference" : "not-finite", &rows);
+                fprintf(to, "%d %.6g\n", x, marked == 0 ? dp_plot_height(off) : DP_PLOT_CEILING);
+            }
+            x++;
+        }
+        dp_plot_block_end(to, rows);
     }
-    fputs("\n\n# not-finite\n", to);
-    x = 0;
-    cJSON_ArrayForEach(value, relative) {
-        if (!isfinite(dp_view_value(value))) fprintf(to, "%d %g\n", x, DP_PLOT_CEILING);
-        x++;
-    }
-    fputs("\n\n", to);
     return true;
 }
 
@@ -255,6 +276,8 @@ static bool write_rope(FILE *to, const cJSON *item) {
 
 /* 0: the same token, 1: another one, 2: a value that is not finite. */
 static void margins_of(FILE *to, const cJSON *margins, int wanted) {
+    static const char *const names[] = {"same", "flipped", "not-finite"};
+    int rows = 0;
     const cJSON *margin = dp_view(margins, "margin"), *error = dp_view(margins, "error");
     const cJSON *got = dp_view(margins, "got"), *want = dp_view(margins, "want");
     for (int i = 0; i < cJSON_GetArraySize(margin); i++) {
@@ -264,9 +287,11 @@ static void margins_of(FILE *to, const cJSON *margins, int wanted) {
             want != NULL && dp_view_value(cJSON_GetArrayItem(got, i)) != dp_view_value(cJSON_GetArrayItem(want, i));
         const int kind = !isfinite(lead) || !isfinite(off) ? 2 : other ? 1 : 0;
         if (kind != wanted) continue;
+        dp_plot_block(to, names[kind], &rows);
         fprintf(to, "%.6g %.6g \"row %d\"\n", kind == 2 ? 1e3 : dp_plot_height(off),
                 isfinite(lead) ? dp_plot_height(lead) : 1.0, i);
     }
+    dp_plot_block_end(to, rows);
 }
 
 static bool write_margins(FILE *to, const cJSON *item) {
@@ -274,13 +299,8 @@ static bool write_margins(FILE *to, const cJSON *item) {
     const int count = cJSON_GetArraySize(list);
     if (count == 0) return false;
     const cJSON *margins = cJSON_GetArrayItem(list, count - 1); /* of what picks the tokens */
-    static const char *const names[] = {"same", "flipped", "not-finite"};
     fputs("# limit\n1e-12 2e-12\n5e2 1e3\n\n\n", to);
-    for (int kind = 0; kind < 3; kind++) {
-        fprintf(to, "# %s\n", names[kind]);
-        margins_of(to, margins, kind);
-        fputs("\n\n", to);
-    }
+    for (int kind = 0; kind < 3; kind++) margins_of(to, margins, kind);
     return cJSON_GetArraySize(dp_view(margins, "margin")) > 0;
 }
 

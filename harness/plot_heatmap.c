@@ -101,12 +101,14 @@ bool dp_plot_write_heatmap(FILE *to, const cJSON *item) {
         }
         fputc('\n', to);
     }
-    fputs("\n# not-finite\n", to);
+    fputc('\n', to);
     for (x = 0; x < count; x++)
         for (int y = 0; y < l.lines; y++)
-            if (cells[(size_t)x * (size_t)l.lines + (size_t)y] == NOT_FINITE && marks++ < MOST_MARKS)
+            if (cells[(size_t)x * (size_t)l.lines + (size_t)y] == NOT_FINITE && marks < MOST_MARKS) {
+                dp_plot_block(to, "not-finite", &marks);
                 fprintf(to, "%d %d\n", x, y);
-    fputs("\n\n", to);
+            }
+    dp_plot_block_end(to, marks);
     dp_plot_groups(to, stages, -0.5, l.lines - 0.5, -1.1 * l.lines / 29.0);
     if (first >= 0) fprintf(to, "# first\n%d -0.5\n%d %g\n\n\n", first, first, l.lines - 0.5);
     free(cells);

@@ -12,6 +12,10 @@ double dp_plot_height(double error);
 /* A label in double quotes; what gnuplot would not read as part of it becomes an underscore. */
 void dp_plot_label(FILE *to, const char *text);
 
+/* A block is named before its first row and ended when it has any: gnuplot counts an empty block as the next one. */
+void dp_plot_block(FILE *to, const char *name, int *rows);
+void dp_plot_block_end(FILE *to, int rows);
+
 /* The blocks "borders" (upright lines from low to high between the layers) and "groups" (their names at height label).
  */
 void dp_plot_groups(FILE *to, const cJSON *stages, double low, double high, double label);

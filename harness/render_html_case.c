@@ -106,7 +106,7 @@ static void remarks(FILE *to, const cJSON *stage) {
                 dp_view_number(worst, "want"));
 }
 
-static void stage_row(FILE *to, const cJSON *stage, const char *first) {
+static void stage_row(FILE *to, const cJSON *stage, const char *first, bool alone) {
     const cJSON *chained = dp_view(stage, "chained"), *bar = dp_view(stage, "bar");
     const char *name = dp_view_text(stage, "name");
     const bool bad = dp_view_diverged(stage);
@@ -122,17 +122,16 @@ static void stage_row(FILE *to, const cJSON *stage, const char *first) {
     } else {
         number(to, dp_view_number(chained, "rel_l2"), "%.1e");
         number(to, dp_view_number(bar, "rel_l2"), "%.1e");
-        number(to, 100 * dp_view_number(stage, "headroom"), "%.0f %%");
+        number(to, 1 - dp_view_number(stage, "headroom"), "%.3g");
     }
-    isolated_cells(to, stage);
+    if (alone) isolated_cells(to, stage);
     if (dp_view_true(stage, "exact") || dp_view_count(chained, "compared") == 0) {
-        for (int i = 0; i < 3; i++) dash(to);
+        for (int i = 0; i < 2; i++) dash(to);
     } else {
         number(to, dp_view_number(chained, "max_rel_rms"), "%.1e");
         number(to, dp_view_number(chained, "ulp_p99"), "%.3g");
-        number(to, dp_view_number(chained, "cosine"), "%.7f");
     }
-    fputs("<td>", to);
+    fputs("<td class=\"r\">", to);
     remarks(to, stage);
     fputs("</td></tr>\n", to);
 }
@@ -142,7 +141,7 @@ static long layer_of(const cJSON *stage) {
 }
 
 /* Stages of one layer in a row, or of none; returns the one after them. */
-static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool layers_before) {
+static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool layers_before, bool alone) {
     int count = 0, bad = 0;
     const cJSON *end = from;
     for (; end != NULL && layer_of(end) == layer_of(from); end = end->next) {
@@ -160,12 +159,11 @@ static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool l
     else
         fputs("all inside", to);
     fputs("</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>stage</th><th>verdict</th>"
-          "<th class=\"n\">rel. L2</th><th class=\"n\">bar</th><th class=\"n\">headroom</th>"
-          "<th class=\"n\">alone, × bound</th><th class=\"n\">added</th><th class=\"n\">inherited</th>"
-          "<th class=\"n\">max / rms</th><th class=\"n\">ULP p99</th><th class=\"n\">cosine</th>"
-          "<th>remarks</th></tr></thead>\n<tbody>\n",
+          "<th class=\"n\">rel. L2</th><th class=\"n\">bar</th><th class=\"n\">error, × bar</th>",
           to);
-    for (const cJSON *stage = from; stage != end; stage = stage->next) stage_row(to, stage, first);
+    if (alone) fputs("<th class=\"n\">alone, × bound</th><th class=\"n\">added</th><th class=\"n\">inherited</th>", to);
+    fputs("<th class=\"n\">max / rms</th><th class=\"n\">ULP p99</th><th>remarks</th></tr></thead>\n<tbody>\n", to);
+    for (const cJSON *stage = from; stage != end; stage = stage->next) stage_row(to, stage, first, alone);
     fputs("</tbody></table></div></details>\n", to);
     return end;
 }
@@ -173,10 +171,11 @@ static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool l
 void dp_html_stages(FILE *to, const cJSON *item) {
     const cJSON *stages = dp_view(item, "stages"), *stage = stages != NULL ? stages->child : NULL;
     const char *first = dp_view_text(dp_view(item, "first_divergence"), "stage");
+    const bool alone = dp_view_count(item, "stages_isolated") > 0;
     bool layers = false;
     while (stage != NULL) {
         const bool layer = layer_of(stage) >= 0;
-        stage = group(to, stage, first, layers);
+        stage = group(to, stage, first, layers, alone);
         layers = layers || layer;
     }
 }

@@ -64,7 +64,7 @@ static void chained_fault(FILE *to, const cJSON *stage) {
     if (compared == 0) {
         fputs(" The implementation did not show this stage, or showed another shape.", to);
     } else if (nonfinite > 0) {
-        fprintf(to, " %ld of its %ld compared values are NaN or infinite.", nonfinite, compared);
+        fprintf(to, " NaN or infinite: %ld of its %ld compared values.", nonfinite, compared);
         worst_element(to, dp_view(chained, "worst"));
     } else if (dp_view_true(stage, "exact")) {
         fprintf(to, " %ld of its %ld integers differ.", dp_view_count(chained, "mismatches"), compared);
@@ -115,11 +115,19 @@ static void diverged(FILE *to, const cJSON *item, const cJSON *first) {
 
 static void round_fault(FILE *to, const cJSON *arm) {
     const cJSON *first = dp_view(arm, "first_difference");
+    const char *stage = dp_view_text(first, "stage");
+    if (dp_view_true(arm, "nonfinite")) {
+        fprintf(to, " `forward_round` with a cache (`%s`) holds the same values that are not finite.",
+                dp_view_text(arm, "name"));
+        return;
+    }
     fprintf(to, " `forward_round` with a cache (`%s`) does not give the bits of `forward_block`",
             dp_view_text(arm, "name"));
-    if (dp_view_text(first, "stage")[0] != '\0')
-        fprintf(to, ": they differ first in `%s`, value %ld, %s instead of %s", dp_view_text(first, "stage"),
-                dp_view_count(first, "index"), dp_view_text(first, "round"), dp_view_text(first, "block"));
+    if (stage[0] != '\0' && dp_view_count(first, "index") < 0)
+        fprintf(to, ": one side does not show `%s` with the rows expected", stage);
+    else if (stage[0] != '\0')
+        fprintf(to, ": they differ first in `%s`, value %ld, %s instead of %s", stage, dp_view_count(first, "index"),
+                dp_view_text(first, "round"), dp_view_text(first, "block"));
     fputs(".", to);
 }
 

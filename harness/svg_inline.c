@@ -17,6 +17,8 @@ static const struct {
     {"rgb(204, 121, 167)", "var(--p-pink)"},
     {"rgb( 86, 180, 233)", "var(--p-sky)"},
     {"rgb(154, 154, 154)", "var(--p-grid)"},
+    /* Of a label. */
+    {"rgb(213,94,0)", "var(--p-red)"},
     {"fill=\"#ffffff\"", "fill=\"none\""}, /* the background */
     {"fill=\"black\"", "fill=\"currentColor\""},
     {"stroke='black'", "stroke='currentColor'"},
