@@ -245,7 +245,8 @@ static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plot
     if (status == DF_OK && used > 0)
         dp_html_figure(to, plots, "drift", "drift", "Share of the bar used, run by run",
                        "Largest error over its bar, in the stage where that is largest. Above the amber line is a "
-                       "failure; a curve that climbs below it is a drift that no verdict shows yet.");
+                       "failure; a curve that climbs below it is a drift that no verdict shows yet. More than 500 "
+                       "times the bar stands at 500.");
     free(curve);
     free(label);
     free(x);

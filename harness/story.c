@@ -58,6 +58,11 @@ static void worst_element(FILE *to, const cJSON *worst) {
             dp_view_number(worst, "got"), dp_view_number(worst, "want"));
 }
 
+/* "41.3", "7734": a factor without an exponent, which few read at a glance. */
+static void factor(FILE *to, double value) {
+    fprintf(to, value < 1000 ? "%.3g" : value < 1e7 ? "%.0f" : "%.1e", value);
+}
+
 static void chained_fault(FILE *to, const cJSON *stage) {
     const cJSON *chained = dp_view(stage, "chained"), *bar = dp_view(stage, "bar");
     const long nonfinite = dp_view_nonfinite(stage), compared = dp_view_count(chained, "compared");
@@ -72,7 +77,9 @@ static void chained_fault(FILE *to, const cJSON *stage) {
     } else {
         const double l2 = dp_view_number(chained, "rel_l2") / dp_view_number(bar, "rel_l2");
         const double peak = dp_view_number(chained, "max_rel_rms") / dp_view_number(bar, "max_rel_rms");
-        fprintf(to, " Its error is %.3g times the bar.", fmax(l2, peak));
+        fputs(" Its error is ", to);
+        factor(to, fmax(l2, peak));
+        fputs(" times the bar.", to);
         worst_element(to, dp_view(chained, "worst"));
     }
 }
@@ -80,15 +87,16 @@ static void chained_fault(FILE *to, const cJSON *stage) {
 static void isolated_fault(FILE *to, const cJSON *stage) {
     const cJSON *isolated = dp_view(stage, "isolated");
     const double share = dp_view_number(isolated, "share");
-    if (isfinite(share))
-        fprintf(to,
-                " Run alone, on inputs that are known to be right, it is %.3g times over the bound of its own "
-                "arithmetic: the fault is in this stage.",
-                share);
-    else
-        fputs(" Run alone, on inputs that are known to be right, it gives values that are not finite: the fault is in "
-              "this stage.",
-              to);
+    fprintf(to, " Run alone, on %s, ",
+            dp_view_true(isolated, "fed") ? "the reference's own inputs" : "inputs that are known exactly");
+    if (isfinite(share)) {
+        fputs("its error is ", to);
+        factor(to, share);
+        fputs(" times the bound of its own arithmetic", to);
+    } else {
+        fputs("it gives values that are not finite", to);
+    }
+    fputs(": the fault is in this stage.", to);
     worst_element(to, dp_view(isolated, "worst"));
 }
 

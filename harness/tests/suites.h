@@ -36,6 +36,7 @@
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
+    X(pages)                                                                                                           \
     X(identity)                                                                                                        \
     X(cli)
 
