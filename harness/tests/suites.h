@@ -37,6 +37,8 @@
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
     X(pages)                                                                                                           \
+    X(plots)                                                                                                           \
+    X(postmortem)                                                                                                      \
     X(identity)                                                                                                        \
     X(cli)
 
