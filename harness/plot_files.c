@@ -324,14 +324,17 @@ static df_status close_data(FILE *to, const char *path, df_error *err) {
 df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const cJSON *item, const char *name, bool *any,
                         df_error *err) {
     static bool (*const write[])(FILE *, const cJSON *) = {
-        write_stages, dp_plot_write_heatmap, write_scatter, write_ulp, write_rope, write_margins};
+        [DP_PLOT_STAGES] = write_stages, [DP_PLOT_SCATTER] = write_scatter, [DP_PLOT_ULP] = write_ulp,
+        [DP_PLOT_ROPE] = write_rope,     [DP_PLOT_MARGINS] = write_margins,
+    };
+    bool failed = false;
     char path[DP_PLOT_PATH];
     FILE *to;
     TRY(open_data(plots, name, path, &to, err));
-    *any = write[plot](to, item);
+    *any = plot == DP_PLOT_HEATMAP ? dp_plot_write_heatmap(to, item, &failed) : write[plot](to, item);
     TRY(close_data(to, path, err));
     if (!*any) remove(path);
-    return DF_OK;
+    return failed ? df_fail_memory(err, "the heat map", 1 << 16) : DF_OK;
 }
 
 df_status dp_plot_write_curves(const dp_plots *plots, const char *name, const dp_plot_curve *list, int count,

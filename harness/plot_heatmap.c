@@ -78,12 +78,13 @@ static void write_lines(FILE *to, const layout *l) {
     fputs("\n\n", to);
 }
 
-bool dp_plot_write_heatmap(FILE *to, const cJSON *item) {
+bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed) {
     const cJSON *stages = dp_view(item, "stages"), *stage;
     const layout l = layout_of(item);
     const int count = cJSON_GetArraySize(stages), first = dp_plot_first(item);
     if (count < 2 || l.lines < 2) return false;
     double *cells = malloc((size_t)count * (size_t)l.lines * sizeof *cells);
+    *failed = cells == NULL;
     if (cells == NULL) return false;
     int x = 0, marks = 0;
     bool any = false;

@@ -23,6 +23,7 @@ void dp_plot_groups(FILE *to, const cJSON *stages, double low, double high, doub
 /* Position of the stage that diverged first; -1 when none did. */
 int dp_plot_first(const cJSON *item);
 
-bool dp_plot_write_heatmap(FILE *to, const cJSON *item);
+/* False without data; *failed is set when memory did not suffice. */
+bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed);
 
 #endif

@@ -237,6 +237,7 @@ static void write_page(page *p) {
     first_screen(p);
     case_list(p);
     cJSON_ArrayForEach(item, p->cases) one_case(p, item, ++index, &plotted, &tabled);
+    dp_html_ladders(p->to, &p->plots, p->cases);
     environment(p);
     fputs(reading, p->to);
     dp_html_end(p->to);

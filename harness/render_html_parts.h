@@ -39,6 +39,10 @@ int dp_html_case_plots(FILE *to, dp_html_plots *p, const cJSON *item, int index)
 bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *name, const char *title,
                     const char *caption);
 
+/* Error after each layer, one curve for each precision in which a checkpoint was run: a figure for each of the first
+ * checkpoints that were run in several. Returns how many. */
+int dp_html_ladders(FILE *to, dp_html_plots *p, const cJSON *cases);
+
 /* One line where the plots would be, when they could not be drawn. */
 void dp_html_no_plots(FILE *to, const dp_html_plots *p);
 

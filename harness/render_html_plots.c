@@ -6,6 +6,7 @@
 #include "result_view.h"
 #include "svg_inline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,76 @@ int dp_html_case_plots(FILE *to, dp_html_plots *p, const cJSON *item, int index)
         snprintf(title, sizeof title, "%s: %s", figures[i].title,
                  focused ? dp_plot_focus(item) : dp_view_text(item, "case"));
         drawn += dp_html_figure(to, p, dp_plot_script((dp_plot)i), name, title, figures[i].caption);
+    }
+    return drawn;
+}
+
+/* ---- Precisions
+ * ------------------------------------------------------------------------------------------------------ */
+
+enum { MOST_LADDERS = 3, MOST_MODES = 8, MOST_STEPS = 64 };
+
+typedef struct ladder {
+    dp_plot_curve curve[MOST_MODES];
+    const char *label[MOST_MODES][MOST_STEPS];
+    int x[MOST_MODES][MOST_STEPS];
+    double value[MOST_MODES][MOST_STEPS];
+    int count;
+} ladder;
+
+/* What the layers hand on: the features, every layer's output, the final rows. */
+static bool is_step(const char *name) {
+    const size_t length = strlen(name);
+    return strcmp(name, "ctx.features") == 0 || strcmp(name, "final") == 0 ||
+           (strncmp(name, "layers.", 7) == 0 && strchr(name + 7, '.') == name + length - 4 &&
+            strcmp(name + length - 4, ".out") == 0);
+}
+
+static void add_mode(ladder *l, const cJSON *item) {
+    const char *mode = dp_view_text(item, "precision");
+    const cJSON *stage;
+    int steps = 0;
+    for (int i = 0; i < l->count; i++)
+        if (strcmp(l->curve[i].label, mode) == 0) return;
+    if (l->count == MOST_MODES) return;
+    const int at = l->count;
+    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
+        if (!is_step(dp_view_text(stage, "name")) || steps == MOST_STEPS) continue;
+        l->label[at][steps] = dp_view_text(stage, "name");
+        l->x[at][steps] = steps;
+        l->value[at][steps] = dp_view_nonfinite(stage) > 0 ? NAN : dp_view_number(dp_view(stage, "chained"), "rel_l2");
+        steps++;
+    }
+    l->curve[at] =
+        (dp_plot_curve){.label = mode, .count = steps, .point = l->label[at], .x = l->x[at], .value = l->value[at]};
+    l->count += steps > 0;
+}
+
+int dp_html_ladders(FILE *to, dp_html_plots *p, const cJSON *cases) {
+    const cJSON *first, *item;
+    int drawn = 0;
+    cJSON_ArrayForEach(first, cases) {
+        const char *path = dp_view_text(dp_view(first, "checkpoint"), "path");
+        df_error err = {.message = ""};
+        char name[32], title[256];
+        bool seen = path[0] == '\0';
+        for (item = cases->child; item != first && !seen; item = item->next)
+            seen = strcmp(dp_view_text(dp_view(item, "checkpoint"), "path"), path) == 0;
+        if (seen || drawn == MOST_LADDERS || !p->begun) continue;
+        ladder *l = calloc(1, sizeof *l);
+        for (item = first; l != NULL && item != NULL; item = item->next)
+            if (strcmp(dp_view_text(dp_view(item, "checkpoint"), "path"), path) == 0) add_mode(l, item);
+        snprintf(name, sizeof name, "ladder%d", drawn);
+        snprintf(title, sizeof title, "Error after each layer, by precision: %.200s", dp_view_text(first, "case"));
+        if (l == NULL)
+            snprintf(p->why, sizeof p->why, "Memory did not suffice for a plot.");
+        else if (l->count > 1 && dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err) != DF_OK)
+            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+        else if (l->count > 1)
+            drawn += dp_html_figure(to, p, "ladder", name, title,
+                                    "Each curve is the run in one precision against the float64 reference of the same "
+                                    "weights as that precision holds them: the distance is that of the arithmetic.");
+        free(l);
     }
     return drawn;
 }

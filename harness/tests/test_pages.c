@@ -173,6 +173,26 @@ START_TEST(a_gate_lists_every_case_and_tells_the_failing_ones) {
 }
 END_TEST
 
+START_TEST(a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none) {
+    cJSON *document = page_document("tiny-plain"), *other = page_document("tiny-plain-q8_0");
+    page_set(cJSON_GetObjectItem(page_only_case(document), "checkpoint"), "path", "fixtures/small/tiny-plain");
+    page_set(cJSON_GetObjectItem(page_only_case(other), "checkpoint"), "path", "fixtures/small/tiny-plain");
+    page_set(page_only_case(other), "precision", "q8_0");
+    cJSON_AddItemToArray(cJSON_GetObjectItem(document, "cases"),
+                         cJSON_DetachItemFromArray(cJSON_GetObjectItem(other, "cases"), 0));
+    cJSON *alone = cJSON_Duplicate(document, true);
+    page_set(page_only_case(alone), "precision", "q8_0");
+    char *page = render(document);
+    ck_assert_ptr_nonnull(strstr(page, "aria-label=\"Error after each layer, by precision: tiny-plain\""));
+    free(page);
+    page = render(alone);
+    ck_assert_ptr_nonnull(strstr(page, "aria-label=\"Error of each stage"));
+    ck_assert_ptr_null(strstr(page, "Error after each layer"));
+    free(page);
+    cJSON_Delete(other);
+}
+END_TEST
+
 START_TEST(a_result_without_a_case_is_no_pass_on_the_page_either) {
     without_gnuplot();
     cJSON *document = page_document("x");
@@ -241,6 +261,7 @@ Suite *suite_pages(void) {
     tcase_add_test(tests, everything_from_outside_is_escaped);
     tcase_add_test(tests, without_gnuplot_the_page_says_so_and_is_complete);
     tcase_add_test(tests, a_gate_lists_every_case_and_tells_the_failing_ones);
+    tcase_add_test(tests, a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none);
     tcase_add_test(tests, a_result_without_a_case_is_no_pass_on_the_page_either);
     tcase_add_test(tests, a_picture_gets_its_own_names_and_the_page_s_colours);
     tcase_add_loop_test(tests, a_picture_that_reaches_outside_is_refused, 0, 6);
