@@ -81,7 +81,7 @@ START_TEST(a_pass_that_did_not_compare_the_stage_is_not_the_last_good) {
     dp_postmortem story;
     df_error err = {.message = ""};
     cJSON *filtered = page_document("tiny-plain"), *stages = cJSON_GetObjectItem(page_only_case(filtered), "stages");
-    cJSON_DetachItemViaPointer(stages, page_stage(filtered, "layers.0.out"));
+    cJSON_Delete(cJSON_DetachItemViaPointer(stages, page_stage(filtered, "layers.0.out")));
     add(page_document("tiny-plain"), "2026-01-01T00:00:00Z", "whole");
     add(filtered, "2026-01-02T00:00:00Z", "filtered");
     add(bad("layers.0.out"), "2026-01-03T00:00:00Z", "bad");
