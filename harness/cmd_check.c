@@ -74,6 +74,9 @@ int cmd_check(int argc, char **argv) {
     options.filter = run.filter;
     options.threads = (int)run.threads;
     options.isa = run.isa;
+    options.backend = run.backend;
+    options.numeric_class = run.numeric_class;
+    options.products = run.products;
     if (run.list) return dp_check_list(&options);
     char *command = dp_command_line(argc, argv);
     dp_result result;

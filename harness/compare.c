@@ -14,6 +14,12 @@ static bool is_finite(double value) {
     return (bits >> 52 & 0x7ff) != 0x7ff;
 }
 
+static bool is_nan(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
+}
+
 /* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
 static double float32_ulp(double want) {
     int exponent = 0;
@@ -71,6 +77,10 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
             const double g = got[i], w = want->value[i];
             const int64_t at = want->offset + i * want->stride;
             if (!is_finite(g)) {
+                if (is_nan(g))
+                    out->nan++;
+                else
+                    out->inf++;
                 if (out->nonfinite++ == 0) out->worst = at, out->worst_got = g, out->worst_want = w;
                 continue;
             }

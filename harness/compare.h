@@ -12,7 +12,8 @@
 typedef struct dp_difference {
     int64_t count;                       /* elements compared */
     int64_t mismatches;                  /* integers that differ; integer stages only */
-    int64_t nonfinite;                   /* NaN or infinity in what was measured */
+    int64_t nan, inf;                    /* in what was measured */
+    int64_t nonfinite;                   /* their sum */
     int64_t sign_flips;                  /* both nonzero, signs differ */
     double max_abs;                      /* max |got - want| */
     double max_rel;                      /* max |got - want| / rms of the reference's row */
@@ -20,7 +21,8 @@ typedef struct dp_difference {
     double cosine;                       /* of got and want as vectors; 1 when both are zero, 0 when one is */
     double ulp_median, ulp_p99, ulp_max; /* |got - want| in units of the last place of float32 at want */
     double largest_in_row; /* largest |want| / rms of its row: how much one rounding of the result can be worth */
-    int64_t worst; /* flat index, in the full tensor, of the element with the largest max_rel (or the first NaN) */
+    int64_t worst; /* flat index, in the full tensor, of the element with the largest max_rel (or the first NaN or
+                      infinity) */
     double worst_got, worst_want;
 } dp_difference;
 

@@ -47,6 +47,22 @@ cJSON *dp_environment(void) {
     return object;
 }
 
+void dp_add_device(cJSON *object, const df_device_facts *facts) {
+    cJSON_AddStringToObject(object, "backend", facts->backend);
+    cJSON_AddStringToObject(object, "class", facts->numeric_class);
+    cJSON_AddStringToObject(object, "products", facts->products);
+    if (facts->device[0] == '\0') return;
+    cJSON *device = cJSON_AddObjectToObject(object, "device");
+    cJSON_AddStringToObject(device, "name", facts->device);
+    cJSON_AddNumberToObject(device, "capability", facts->capability);
+    cJSON_AddNumberToObject(device, "multiprocessors", facts->multiprocessors);
+    cJSON_AddNumberToObject(device, "memory_bytes", (double)facts->memory_bytes);
+    cJSON_AddStringToObject(device, "driver", facts->driver);
+    cJSON_AddStringToObject(device, "runtime", facts->runtime);
+    if (facts->cublas[0] != '\0') cJSON_AddStringToObject(device, "cublas", facts->cublas);
+    cJSON_AddBoolToObject(device, "tf32", facts->tf32);
+}
+
 void dp_print_version(void) {
     cJSON *facts = dp_environment();
     printf("dflash-parity %s (commit %s, %s)\n", DP_BUILD_VERSION, DP_BUILD_COMMIT, DP_BUILD_DIRTY ? "dirty" : "clean");

@@ -86,8 +86,7 @@ cJSON *dp_report_json(const dp_result *result, const char *command) {
     cJSON_AddStringToObject(object, "precision", df_precision_name(result->options->precision));
     if (result->options->filter != NULL) cJSON_AddStringToObject(object, "filter", result->options->filter);
     cJSON_AddStringToObject(object, "family", df_family_name(result->family));
-    cJSON_AddStringToObject(object, "backend", "cpu");
-    cJSON_AddStringToObject(object, "class", "exact");
+    dp_add_device(object, &result->device);
     cJSON_AddStringToObject(object, "isa", result->isa);
     cJSON_AddNumberToObject(object, "threads", result->threads);
     cJSON_AddNumberToObject(object, "context_rows", result->context);

@@ -36,6 +36,9 @@ typedef struct dp_check_options {
     const char *filter;     /* pattern over stage and arm names; NULL: all */
     int threads;            /* 0 = all cores */
     df_isa isa;
+    df_backend backend;
+    df_class numeric_class;
+    df_products products;
 } dp_check_options;
 
 typedef struct dp_stage_result {
@@ -59,6 +62,7 @@ typedef struct dp_result {
     int context, block; /* rows of the input */
     int threads;
     const char *isa;
+    df_device_facts device; /* what was asked for, and what it is once an engine was made */
     int stages_known;       /* stages that the config demands */
     dp_stage_result *stage; /* owned; the stages compared, in forward order */
     int stage_count;

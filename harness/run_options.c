@@ -8,7 +8,7 @@
 
 enum { MOST_THREADS = 1024 };
 
-static bool parse_isa(const char *name, df_isa *isa) {
+bool dp_parse_isa(const char *name, df_isa *isa) {
     static const char *const names[] = {
         [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
     for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
@@ -16,6 +16,51 @@ static bool parse_isa(const char *name, df_isa *isa) {
             *isa = (df_isa)i;
             return true;
         }
+    return false;
+}
+
+/* The number of the name that `value` is, by a function that names them. */
+#define PARSE(parse, type, name_of, last)                                                                              \
+    bool parse(const char *value, type *out) {                                                                         \
+        for (int i = 0; i <= (int)(last); i++)                                                                         \
+            if (strcmp(value, name_of((type)i)) == 0) {                                                                \
+                *out = (type)i;                                                                                        \
+                return true;                                                                                           \
+            }                                                                                                          \
+        return false;                                                                                                  \
+    }
+PARSE(dp_parse_backend, df_backend, df_backend_name, DF_BACKEND_CUDA)
+PARSE(dp_parse_class, df_class, df_class_name, DF_CLASS_FAST)
+
+/* The options that say what computes. 1: taken, 0: another word, -1: a usage error in *code. */
+static int take_engine_option(const char *command, const char *word, const char *value, dp_run_options *options,
+                              int *code) {
+    bool good = false;
+    const char *takes = "";
+    if (strcmp(word, "--isa") == 0) {
+        good = dp_parse_isa(value, &options->isa);
+        takes = "generic, avx2 or avx512";
+    } else if (strcmp(word, "--backend") == 0) {
+        good = dp_parse_backend(value, &options->backend);
+        takes = "cpu or cuda";
+    } else if (strcmp(word, "--class") == 0) {
+        good = dp_parse_class(value, &options->numeric_class);
+        takes = "exact, cublas or fast";
+    } else if (strcmp(word, "--products") == 0) {
+        good = df_products_parse(value, &options->products);
+        takes = "f32, tf32 or bf16";
+    } else {
+        return 0;
+    }
+    if (good) return 1;
+    *code = dp_usage_error(command, "%s takes %s, found '%s'", word, takes, value);
+    return -1;
+}
+
+static bool takes_value(const char *word) {
+    static const char *const words[] = {"-k", "--out", "--threads", "--isa", "--backend", "--class", "--products"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i]) == 0) return true;
     return false;
 }
 
@@ -29,9 +74,7 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
         *flag = true;
         return 1;
     }
-    if (strcmp(word, "-k") != 0 && strcmp(word, "--out") != 0 && strcmp(word, "--threads") != 0 &&
-        strcmp(word, "--isa") != 0)
-        return 0;
+    if (!takes_value(word)) return 0;
     if (*index + 1 >= argc) {
         *code = dp_usage_error(command, "%s needs a value", word);
         return -1;
@@ -44,11 +87,8 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
     else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
         *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
         return -1;
-    } else if (strcmp(word, "--isa") == 0 && !parse_isa(value, &options->isa)) {
-        *code = dp_usage_error(command, "--isa takes generic, avx2 or avx512, found '%s'", value);
-        return -1;
     }
-    return 1;
+    return take_engine_option(command, word, value, options, code) < 0 ? -1 : 1;
 }
 
 /* Whether a shell takes the word as it stands. */

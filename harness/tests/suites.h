@@ -35,12 +35,18 @@
     X(store)                                                                                                           \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
+    X(bounds)                                                                                                          \
+    X(soak)                                                                                                            \
+    X(isolated)                                                                                                        \
     X(check)                                                                                                           \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \
+    X(bisect)                                                                                                          \
+    X(recording)                                                                                                       \
     X(identity)                                                                                                        \
-    X(cli)
+    X(cli)                                                                                                             \
+    X(cuda)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);
 DP_SUITES(DP_DECLARE_SUITE)
