@@ -1,10 +1,11 @@
 /* isolated.c - see isolated.h. */
 #include "isolated.h"
 
-#include "error.h"
-#include "evaluate.h"
 #include "cli.h"
 #include "engine.h"
+#include "error.h"
+#include "evaluate.h"
+#include "hosted.h"
 #include "proposal.h"
 
 #include <math.h>
@@ -75,8 +76,8 @@ static df_status run_forward(run *r) {
                            : df_fail_memory(r->err, "the isolated run's outputs", hidden * sizeof(float));
     df_draft_replace(draft, replace, r);
     df_draft_observe(draft, dp_recording_observe, &r->computed);
-    if (status == DF_OK) status = df_ctx_features(draft, in->taps, in->context, features, r->err);
-    if (status == DF_OK) status = df_forward_block(draft, features, in->noise, in->pos, in->context, result, r->err);
+    if (status == DF_OK) status = dp_ctx_features(draft, in->taps, in->context, features, r->err);
+    if (status == DF_OK) status = dp_forward_block(draft, features, in->noise, in->pos, in->context, result, r->err);
     if (status == DF_OK && r->o->head != NULL)
         status = dp_run_proposal(draft, r->o->head, result, in->anchor, &r->computed, r->err);
     df_draft_observe(draft, NULL, NULL);
@@ -157,8 +158,8 @@ static df_status widen(const float *from, size_t n, double **out, df_error *err)
 
 static dp_evaluation evaluation_of(const run *r, dp_class_model model, const dp_stage_values *values) {
     return (dp_evaluation){.model = model,
-                           .draft = r->o->draft,
-                           .head = r->o->head,
+                           .draft = r->o->witness,
+                           .head = r->o->witness_head,
                            .taps = r->taps,
                            .noise = r->noise,
                            .pos = r->in->pos,

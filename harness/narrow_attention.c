@@ -8,6 +8,7 @@
 #include "narrow_cause.h"
 
 #include "canon.h"
+#include "chain.h"
 #include "error.h"
 
 #include <math.h>
@@ -75,7 +76,9 @@ static bool attend(const attention *a, const fault *f, int64_t row, int64_t head
         a->weight[j] = sees(a, f, row, j) ? exp(a->score[j] - top) : 0.0;
         total += a->weight[j];
     }
-    const double relative = 2.0 * dp_gamma((double)hd + 2.0) * largest + dp_gamma(seen) + dp_gamma(other_roundings);
+    const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
+    const double relative =
+        2.0 * dp_gamma((double)hd + 2.0, unit) * largest + dp_gamma(seen, unit) + dp_gamma(other_roundings, unit);
     for (int64_t j = 0; j < a->keys; j++) {
         const double *v = a->v.value + (j * nkv + kv) * hd;
         for (int64_t d = 0; a->weight[j] > 0.0 && d < hd; d++) {

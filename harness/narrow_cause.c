@@ -2,6 +2,7 @@
 #include "narrow_cause.h"
 
 #include "canon.h"
+#include "chain.h"
 #include "dtype.h"
 #include "error.h"
 
@@ -11,11 +12,6 @@
 #include <string.h>
 
 enum { MOST_EXAMINED = 64, NAME = 96 };
-
-double dp_gamma(double n) {
-    static const double unit_roundoff = 0x1p-24;
-    return n * unit_roundoff / (1.0 - n * unit_roundoff);
-}
 
 /* ---- What a product is made of -------------------------------------------------------------------------------------
  */
@@ -218,7 +214,8 @@ static void look_within_bound(const float *w, const float *x, float bias, float 
         sum += term;
         size += fabs(term);
     }
-    const double bound = dp_gamma((double)s->width + 2.0) * size, residual = (double)y - sum;
+    const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
+    const double bound = dp_gamma((double)s->width + 2.0, unit) * size, residual = (double)y - sum;
     s->plain = s->plain && fabs(residual) <= bound;
     s->bias_missing = s->bias_missing && fabs(residual + (double)bias) <= bound;
     s->bias_twice = s->bias_twice && fabs(residual - (double)bias) <= bound;

@@ -54,8 +54,4 @@ df_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *s
 df_status dp_cause_of_attention(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
                                 dp_cause *out, df_error *err);
 
-/* gamma_n = n u / (1 - n u), the relative error of a sum of n products in float32 in any order (Higham, Accuracy and
- * Stability of Numerical Algorithms, section 3.1). */
-double dp_gamma(double n);
-
 #endif

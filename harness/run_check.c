@@ -24,7 +24,10 @@ typedef struct check {
     dp_admission in; /* the oracle, the config, the stages, the inputs */
     df_engine *engine;
     df_draft *draft;
-    df_table *head;           /* NULL when the oracle ran none */
+    df_table *head;            /* NULL when the oracle ran none */
+    df_engine *witness_engine; /* with the next two: NULL on the CPU */
+    df_draft *witness;
+    df_table *witness_head;
     float *features, *result; /* [context, H], [B, H] of the block run */
     dp_recording block;
     df_error *err;
@@ -61,12 +64,22 @@ static df_status admit(check *c, dp_result *out) {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-static df_status load_head(check *c) {
+static df_status load_head(const check *c, df_engine *engine, df_table **head) {
     char path[PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/model.safetensors", c->options->checkpoint) >= PATH_SIZE)
         return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
                        PATH_SIZE);
-    return dp_head_load(c->engine, c->options->head != NULL ? c->options->head : path, c->in.oracle, &c->head, c->err);
+    return dp_head_load(engine, c->options->head != NULL ? c->options->head : path, c->in.oracle, head, c->err);
+}
+
+/* A device's weights cannot be read from here: the formulas of isolated.h are evaluated from a copy on the CPU. */
+static df_status load_witness(check *c) {
+    const df_engine_options cpu = {.threads = c->options->threads};
+    df_status status = df_engine_create(&cpu, &c->witness_engine, c->err);
+    if (status == DF_OK)
+        status =
+            df_draft_load_as(c->witness_engine, c->options->checkpoint, c->options->precision, &c->witness, c->err);
+    return status == DF_OK && c->in.vocab > 0 ? load_head(c, c->witness_engine, &c->witness_head) : status;
 }
 
 static df_status load(check *c, dp_result *out) {
@@ -88,7 +101,8 @@ static df_status load(check *c, dp_result *out) {
     start = dp_seconds();
     status =
         dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
-    if (status == DF_OK && c->in.vocab > 0) status = load_head(c);
+    if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
+    if (status == DF_OK && !df_engine_on_host(c->engine)) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
             df_fail(c->err, DF_ERR_REFUSED, "oracle.head.unused",
@@ -226,6 +240,8 @@ static df_status run_isolated(const check *c, dp_result *out) {
     const dp_isolated_options options = {.engine = c->engine,
                                          .draft = c->draft,
                                          .head = c->head,
+                                         .witness = c->witness != NULL ? c->witness : c->draft,
+                                         .witness_head = c->witness != NULL ? c->witness_head : c->head,
                                          .in = &c->in,
                                          .chained = &c->block,
                                          .filter = c->options->filter};
@@ -273,6 +289,9 @@ static void check_release(check *c) {
     dp_recording_release(&c->block);
     free(c->features);
     free(c->result);
+    df_table_destroy(c->witness_head);
+    df_draft_destroy(c->witness);
+    df_engine_destroy(c->witness_engine);
     df_table_destroy(c->head);
     df_draft_destroy(c->draft);
     df_engine_destroy(c->engine);

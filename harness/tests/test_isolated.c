@@ -86,10 +86,11 @@ static void rig_release(rig *r) {
 
 static void rig_run(rig *r, const dp_plant *plant, const char *filter) {
     const dp_isolated_options options = {.filter = filter,
-
                                          .engine = r->engine,
                                          .draft = r->draft,
                                          .head = r->head,
+                                         .witness = r->draft,
+                                         .witness_head = r->head,
                                          .in = &r->in,
                                          .chained = &r->chained,
                                          .plant = plant};
