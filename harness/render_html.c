@@ -178,8 +178,10 @@ static void one_case(page *p, const cJSON *item, int index, int *plotted, int *t
         dp_html_story(p->to, item, dp_story_growth, "");
         dp_html_story(p->to, item, dp_story_tokens, "");
     }
-    fputs("<p>This case alone:</p>\n", p->to);
-    dp_html_command(p->to, dp_view_text(item, "command"));
+    if (!alone) {
+        fputs("<p>This case alone:</p>\n", p->to);
+        dp_html_command(p->to, dp_view_text(item, "command"));
+    }
     if (cJSON_GetArraySize(dp_view(item, "stages")) > 0) {
         if ((*plotted)++ < MOST_PLOTTED) {
             dp_html_case_plots(p->to, &p->plots, item, index);
