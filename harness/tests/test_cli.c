@@ -26,7 +26,8 @@ START_TEST(no_command_and_a_wrong_one_are_usage_errors) {
 END_TEST
 
 START_TEST(help_is_a_result_and_goes_to_standard_output) {
-    static const char *const commands[] = {"check", "gate", "identity", "inspect", "synth", "bench"};
+    static const char *const commands[] = {"check",   "gate",    "identity", "ladder",
+                                           "explain", "inspect", "synth",    "bench"};
     child_expect(CHILD("--help"), 0, "usage: dflash-parity COMMAND", "");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         child run = CHILD(commands[i], "--help");
@@ -140,7 +141,9 @@ END_TEST
 
 START_TEST(a_filtered_pass_says_that_it_is_one) {
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0,
-                 "PASS: 1 of 59 stages compared, 0 outside their bars; 0 rounds, 0 not identical", "");
+                 "PASS: 1 of 59 stages compared, 0 outside their bars; 1 alone, 0 outside their bounds; 0 "
+                 "rounds, 0 not identical",
+                 "");
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0, "; filtered by 'final'\n", "");
 }
 END_TEST
