@@ -142,13 +142,13 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 $(BUILD)/harness/environment.o: $(BUILD)/build_facts.h
 $(BUILD)/build_facts.h: build-facts
 	@mkdir -p $(@D)
-	@{ echo '#define DP_BUILD_VERSION "$(VERSION)"'; \
+	@new=$@.$$$$; { echo '#define DP_BUILD_VERSION "$(VERSION)"'; \
 	   echo "#define DP_BUILD_COMMIT \"$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)\""; \
 	   echo "#define DP_BUILD_DIRTY $$(git diff --quiet HEAD 2>/dev/null && echo 0 || echo 1)"; \
 	   echo "#define DP_BUILD_COMPILER \"$$($(CC) --version | head -n 1)\""; \
 	   echo '#define DP_BUILD_FLAGS "$(CFLAGS)"'; \
-	   echo '#define DP_BUILD_CUDA "$(or $(CUDA_FACTS),not built)"'; } > $@.new
-	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	   echo '#define DP_BUILD_CUDA "$(or $(CUDA_FACTS),not built)"'; } > $$new; \
+	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 
 # The files that a record of a GPU stands for: what computes, what judges, and by what.
 JUDGES := admission bracket bounds chain compare envelope evaluate evaluate_attention evaluate_heads evaluate_rope geometry \
@@ -159,8 +159,8 @@ SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) 
 $(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc
 $(BUILD)/source_digests.inc: source-digests
 	@mkdir -p $(@D)
-	@sha256sum $(SOURCES_OF_RECORD) | sed 's/^\([0-9a-f]*\) [ *]\(.*\)$$/    {"\2", "\1"},/' > $@.new
-	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@new=$@.$$$$; sha256sum $(SOURCES_OF_RECORD) | sed 's/^\([0-9a-f]*\) [ *]\(.*\)$$/    {"\2", "\1"},/' > $$new; \
+	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 
 # ---- The reference ----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ typedef enum constant_index {
     SPLIT_PRODUCTS,
     TRUNCATED_UNIT,
     EXP_ULP,
+    FAST_EXP_ULP,
     TANH_ULP,
     LIBRARY_ULP,
     FALSE_ALARM,
@@ -41,12 +42,16 @@ static const dp_bound_constant constants[CONSTANTS] = {
     [SPLIT_OPERAND] = {"bf16 pair operand", 0x1p-18,
                        "a value held as the sum of two bf16: the second holds the rest of "
                        "the first to 8 bits, 2^-9 of 2^-9"},
-    [SPLIT_PRODUCTS] = {"products of a bf16 pair", 2.0,
-                        "each activation is multiplied twice, so a sum has twice the terms"},
+    [SPLIT_PRODUCTS] = {"products of a bf16 pair", 2.125,
+                        "each activation is multiplied twice, and a step of the tensor cores adds 16 products to one "
+                        "accumulator, 17 terms: 2 x 17 / 16 roundings to a term"},
     [TRUNCATED_UNIT] = {"tensor core accumulation", 0x1p-23,
                         "the accumulators are not promised to round to nearest; cutting "
                         "off loses up to a whole unit in the last place"},
     [EXP_ULP] = {"exp of the exact class", 1.05, "the largest error of df_exp in ulp, measured by the suite mathfn"},
+    [FAST_EXP_ULP] = {"exp of the fast class", 106.0,
+                      "its attention's exponential errs by 2^-22 + 2^-23 |x| relative (impl/cuda/attend_fast.cuh), "
+                      "and |x| reaches 104, past which e^x is zero"},
     [TANH_ULP] = {"tanh of the exact class", 1.0, "the largest error of df_tanh in ulp, measured by the suite tanh"},
     [LIBRARY_ULP] = {"a float64 library's functions", 4.0,
                      "exp and tanh of the vector libraries behind the reference are "
@@ -92,8 +97,14 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
         model.unit = constant(TRUNCATED_UNIT);
         model.chain = constant(SPLIT_PRODUCTS);
         model.activation_operand = fmax(model.activation_operand, constant(SPLIT_OPERAND));
+        model.exp_error = constant(FAST_EXP_ULP);
     }
     return model;
+}
+
+double dp_class_coarseness(df_class numeric_class) {
+    const dp_class_model model = dp_class_model_of(DF_BACKEND_CPU, numeric_class, DF_PRODUCTS_F32);
+    return fmax(1.0, fmax(model.unit, fmax(model.weight_operand, model.activation_operand)) / constant(FLOAT32_UNIT));
 }
 
 dp_class_model dp_class_model_reference(void) {

@@ -27,6 +27,11 @@ typedef struct dp_class_model {
 /* The class of an engine. Both backends promise the same of a class. */
 dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_products products);
 
+/* How many float32 roundings the coarsest rounding of the class is worth: 1 for exact and cublas. Chained errors are
+ * made of roundings, so this is by how much a class's chained bars are wider than those of float32. Narrower products
+ * are a departure that an engine is asked for, and widen nothing. */
+double dp_class_coarseness(df_class numeric_class);
+
 /* The reference's float64 run: sums in an order that is not known. */
 dp_class_model dp_class_model_reference(void);
 

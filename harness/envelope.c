@@ -61,17 +61,19 @@ static const char *basis(double bracket, double floor) {
     return bracket < floor ? "one float32 rounding of the result" : "the reference's float32 spread";
 }
 
-dp_bar dp_bar_chained(const dp_difference *bracket) {
+dp_bar dp_bar_chained(const dp_difference *bracket, double coarseness) {
     const double l2 = dp_rule_value(DP_RULE_L2_FACTOR), max = dp_rule_value(DP_RULE_MAX_FACTOR);
     const double rounding = dp_rule_value(DP_RULE_ROUNDING);
     dp_bar bar = {.bracket_l2_rel = bracket->l2_rel,
                   .bracket_max_rel = bracket->max_rel,
                   .floor_l2_rel = rounding,
                   .floor_max_rel = rounding * bracket->largest_in_row};
-    bar.l2_rel = l2 * fmax(bar.bracket_l2_rel, bar.floor_l2_rel);
-    bar.max_rel = max * fmax(bar.bracket_max_rel, bar.floor_max_rel);
-    snprintf(bar.origin, sizeof bar.origin, "%g x %s (L2), %g x %s (max)", l2,
-             basis(bar.bracket_l2_rel, bar.floor_l2_rel), max, basis(bar.bracket_max_rel, bar.floor_max_rel));
+    char wider[32] = "";
+    bar.l2_rel = coarseness * l2 * fmax(bar.bracket_l2_rel, bar.floor_l2_rel);
+    bar.max_rel = coarseness * max * fmax(bar.bracket_max_rel, bar.floor_max_rel);
+    if (coarseness > 1.0) snprintf(wider, sizeof wider, "%g (class) x ", coarseness);
+    snprintf(bar.origin, sizeof bar.origin, "%g x %s%s (L2), %g x %s%s (max)", l2, wider,
+             basis(bar.bracket_l2_rel, bar.floor_l2_rel), max, wider, basis(bar.bracket_max_rel, bar.floor_max_rel));
     return bar;
 }
 

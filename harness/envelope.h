@@ -38,7 +38,7 @@ typedef struct dp_rule {
 const dp_rule *dp_rule_of(dp_rule_id id);
 double dp_rule_value(dp_rule_id id);
 
-enum { DP_ORIGIN_TEXT = 96 };
+enum { DP_ORIGIN_TEXT = 128 };
 
 typedef struct dp_bar {
     double l2_rel, max_rel;                 /* not to be exceeded */
@@ -47,7 +47,8 @@ typedef struct dp_bar {
     char origin[DP_ORIGIN_TEXT];            /* in words, for the report */
 } dp_bar;
 
-dp_bar dp_bar_chained(const dp_difference *bracket);
+/* `coarseness`: of the class that computed what is judged (dp_class_coarseness). */
+dp_bar dp_bar_chained(const dp_difference *bracket, double coarseness);
 
 /* Share of the bar that is left: 1 = no error, 0 = at the bar, negative = beyond it. The smaller of the two measures.
  */

@@ -1,6 +1,7 @@
 /* run_check.c - see run_check.h. */
 #include "run_check.h"
 
+#include "bounds.h"
 #include "admission.h"
 #include "cli.h"
 #include "clock.h"
@@ -206,7 +207,7 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, const 
     if (status == DF_OK) status = dp_gather(run->value, &truth, &got, c->err);
     if (status == DF_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
     if (status == DF_OK) {
-        out->bar = dp_bar_chained(bracket);
+        out->bar = dp_bar_chained(bracket, dp_class_coarseness(c->options->numeric_class));
         out->headroom = dp_headroom(&out->bar, &out->difference);
         out->pass = truth.count > 0 && dp_headroom_passes(out->headroom);
     }

@@ -372,6 +372,25 @@ df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
     return df_kv_append(kv, &plan, pos, t, k, v, err);
 }
 
+/* Where nobody looks at the stages, a device may run all of them as one program. */
+static df_status round_at_once(const pass *p, df_kv *kv, const float *noise, float *out, bool *done) {
+    const df_draft *draft = p->draft;
+    if (p->ops->round == NULL || draft->observe != NULL || draft->replace != NULL) return DF_OK;
+    const df_round_args args = {.config = p->c,
+                                .weights = &draft->weights,
+                                .noise = noise,
+                                .cos = p->cos,
+                                .sin = p->sin,
+                                .key_pos = kv->pos,
+                                .map = p->keys,
+                                .keys = kv->len + p->c->block,
+                                .k = kv->k,
+                                .v = kv->v,
+                                .layer_stride = (size_t)kv->capacity * (size_t)key_width(p->c),
+                                .out = out};
+    return p->ops->round(p->engine, &args, done, p->err);
+}
+
 df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const int32_t *pos, float *out,
                            df_error *err) {
     pass p;
@@ -387,6 +406,9 @@ df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
     TRY(df_kv_check_next(kv, pos, rows, "the block", err));
     for (int row = 0; row < rows; row++) kv->pos[kv->len + row] = pos[row]; /* in flight: len does not move */
     TRY(pass_begin(&p, draft, pos, rows, kv->pos, kv->len + rows, err));
+    bool done = false;
+    TRY(round_at_once(&p, kv, noise, out, &done));
+    if (done) return DF_OK;
     TRY(show_rope(&p, rows));
     TRY(take_block_rows(&p, &b));
     layer_keys keys = {.first = kv->len, .context = kv->len};

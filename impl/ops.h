@@ -91,6 +91,20 @@ typedef struct df_score_args {
     float *score; /* [k] */
 } df_score_args;
 
+/* One block over a cache: what run_layer does for every layer of draft.c, and the last norm. */
+typedef struct df_round_args {
+    const df_config *config;
+    const df_weights *weights;
+    const float *noise;     /* [B, H] */
+    const float *cos, *sin; /* [B, rotary_dim / 2] */
+    const int32_t *key_pos; /* host memory, [keys]: the context's, then the block's */
+    df_key_map map;
+    int keys;
+    float *k, *v;        /* layer i's rows start at i * layer_stride; the block's are the last */
+    size_t layer_stride; /* in floats */
+    float *out;          /* [B, H] */
+} df_round_args;
+
 typedef struct df_ops {
     const char *name;
 
@@ -148,6 +162,10 @@ typedef struct df_ops {
     df_status (*markov_gate)(df_engine *engine, const float *gate, int rank, float *embedding, df_error *err);
     df_status (*markov_cell)(df_engine *engine, const float *joint, int rank, float *state, float *embedding,
                              df_error *err);
+
+    /* A whole round, for a device that has a program for it: the bits are those of the operations above, in the order
+     * of draft.c. *done false: nothing was done, this round is not covered. NULL: none is. */
+    df_status (*round)(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
 
     /* A device's own df_engine_probe; NULL where the two functions below serve. */
     df_status (*probe)(df_engine *engine, df_machine *out, df_error *err);

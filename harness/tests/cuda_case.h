@@ -44,5 +44,6 @@ TCase *tcase_cuda_heads(void);
 TCase *tcase_cuda_draft(void);
 TCase *tcase_cuda_faults(void);
 TCase *tcase_cuda_engine(void);
+TCase *tcase_cuda_resident(void);
 
 #endif

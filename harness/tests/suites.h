@@ -41,6 +41,9 @@
     X(growth)                                                                                                          \
     X(ladder)                                                                                                          \
     X(check)                                                                                                           \
+    X(pages)                                                                                                           \
+    X(plots)                                                                                                           \
+    X(postmortem)                                                                                                      \
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { DEVICE_TESTS = 28 }; /* those of the cases below, loops counted once */
+enum { DEVICE_TESTS = 31 }; /* those of the cases below, loops counted once */
 
 static df_error err;
 
@@ -88,5 +88,6 @@ Suite *suite_cuda(void) {
     suite_add_tcase(suite, tcase_cuda_draft());
     suite_add_tcase(suite, tcase_cuda_faults());
     suite_add_tcase(suite, tcase_cuda_engine());
+    suite_add_tcase(suite, tcase_cuda_resident());
     return suite;
 }

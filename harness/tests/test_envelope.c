@@ -1,4 +1,5 @@
 /* test_envelope.c - bars from brackets, the floor under them, and headroom; nothing that is not a number may pass. */
+#include "bounds.h"
 #include "compare_case.h"
 #include "envelope.h"
 
@@ -7,7 +8,7 @@
 
 START_TEST(the_bar_is_the_bracket_times_its_factor) {
     const dp_difference bracket = {.count = 4, .l2_rel = 1e-5, .max_rel = 3e-5, .largest_in_row = 2};
-    const dp_bar bar = dp_bar_chained(&bracket);
+    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
     ck_assert_double_eq(bar.l2_rel, 4e-5);
     ck_assert_double_eq(bar.max_rel, 8 * 3e-5);
     ck_assert_double_eq(bar.bracket_l2_rel, 1e-5);
@@ -19,7 +20,7 @@ END_TEST
 START_TEST(an_exact_reference_leaves_room_for_one_rounding) {
     /* One rounding is 2^-24 of the value; the largest value of a row is 3 times its rms here. */
     const dp_difference bracket = {.count = 4, .largest_in_row = 3};
-    const dp_bar bar = dp_bar_chained(&bracket);
+    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
     ck_assert_double_eq(bar.l2_rel, 4 * 0x1p-24);
     ck_assert_double_eq(bar.max_rel, 8 * 3 * 0x1p-24);
     ck_assert_double_eq(bar.bracket_l2_rel, 0.0);
@@ -30,11 +31,25 @@ END_TEST
 
 START_TEST(each_measure_says_what_its_own_bar_rests_on) {
     const dp_difference bracket = {.count = 4, .l2_rel = 1e-9, .max_rel = 1e-5, .largest_in_row = 3};
-    const dp_bar bar = dp_bar_chained(&bracket);
+    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
     ck_assert_double_eq(bar.l2_rel, 4 * 0x1p-24);
     ck_assert_double_eq(bar.max_rel, 8e-5);
     ck_assert_str_eq(bar.origin,
                      "4 x one float32 rounding of the result (L2), 8 x the reference's float32 spread (max)");
+}
+END_TEST
+
+START_TEST(a_coarser_class_has_bars_as_much_wider_as_its_roundings) {
+    const dp_difference bracket = {.count = 4, .l2_rel = 1e-6, .max_rel = 3e-6, .largest_in_row = 2};
+    ck_assert_double_eq(dp_class_coarseness(DF_CLASS_EXACT), 1.0);
+    ck_assert_double_eq(dp_class_coarseness(DF_CLASS_CUBLAS), 1.0);
+    ck_assert_double_eq(dp_class_coarseness(DF_CLASS_FAST), 64.0); /* 2^-18 of an activation's pair over 2^-24 */
+    const dp_bar bar = dp_bar_chained(&bracket, 64.0);
+    ck_assert_double_eq_tol(bar.l2_rel, 64 * 4e-6, 1e-18);
+    ck_assert_double_eq_tol(bar.max_rel, 64 * 24e-6, 1e-18);
+    ck_assert_str_eq(bar.origin,
+                     "4 x 64 (class) x the reference's float32 spread (L2), 8 x 64 (class) x the reference's "
+                     "float32 spread (max)");
 }
 END_TEST
 
@@ -88,7 +103,7 @@ START_TEST(an_infinite_bar_lets_no_error_through) {
     const dp_array array = compare_array(want, 2, 2);
     const dp_difference bracket = compare_run(reference, &array, 2), wrong = compare_run(got, &array, 2);
     const dp_difference right = compare_run(want, &array, 2);
-    const dp_bar bar = dp_bar_chained(&bracket);
+    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
     ck_assert(isinf(bar.max_rel));
     ck_assert(dp_headroom(&bar, &wrong) == -INFINITY);
     ck_assert_double_eq(dp_headroom(&bar, &right), 1.0);
@@ -102,7 +117,7 @@ START_TEST(a_stage_of_zeros_passes_only_as_zeros) {
     const double tiny[] = {0, 0, 0, 1e-38};
     const dp_array array = compare_array(zero, 2, 2);
     const dp_difference bracket = compare_run(zero, &array, 2), off = compare_run(tiny, &array, 2);
-    const dp_bar bar = dp_bar_chained(&bracket);
+    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
     ck_assert_double_eq(dp_headroom(&bar, &bracket), 1.0);
     ck_assert(dp_headroom(&bar, &off) == -INFINITY);
 }
@@ -124,6 +139,7 @@ void compare_add_envelope(Suite *suite) {
     tcase_add_test(tests, the_bar_is_the_bracket_times_its_factor);
     tcase_add_test(tests, an_exact_reference_leaves_room_for_one_rounding);
     tcase_add_test(tests, each_measure_says_what_its_own_bar_rests_on);
+    tcase_add_test(tests, a_coarser_class_has_bars_as_much_wider_as_its_roundings);
     tcase_add_test(tests, headroom_is_the_share_of_the_tighter_measure);
     tcase_add_test(tests, at_the_bar_nothing_is_left_and_beyond_it_headroom_is_negative);
     tcase_add_test(tests, a_single_nan_leaves_nothing_however_wide_the_bar);

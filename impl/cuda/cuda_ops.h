@@ -18,6 +18,8 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
+struct dc_resident; /* resident.h */
+
 /* The state of one engine. */
 struct df_cuda {
     int device;
@@ -27,6 +29,7 @@ struct df_cuda {
     void *staging;
     size_t staging_bytes;
     cudaEvent_t sent;
+    dc_resident *resident; /* classes exact and fast */
     /* class cublas only */
     df_cublas_library library;
     cublasHandle_t cublas;
@@ -74,7 +77,7 @@ __device__ static __forceinline__ float df_cuda_weight(df_dtype dtype, const uns
 extern "C" {
 
 /* The tables of operations of the classes, from table.cu. */
-extern const df_ops df_cuda_ops_exact, df_cuda_ops_cublas;
+extern const df_ops df_cuda_ops_exact, df_cuda_ops_cublas, df_cuda_ops_fast;
 
 /* The operations, as ops.h describes them. matmul_plain is the definition of the exact product on a device. */
 df_status df_cuda_matmul_plain(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,

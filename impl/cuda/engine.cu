@@ -1,7 +1,7 @@
 /*
  * engine.cu - opening and closing a device: its stream, its memory behind memory.h, its cuBLAS handle, its description.
  */
-#include "cuda/cuda_ops.h"
+#include "cuda/resident.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,6 @@ df_cuda *state_of(void *owner) { return static_cast<df_cuda *>(owner); }
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 df_status device_alloc(void *owner, const char *what, size_t bytes, void **out, df_error *err) {
-    (void)owner;
     *out = nullptr;
     const cudaError_t result = cudaMalloc(out, bytes > 0 ? bytes : 1);
     if (result == cudaErrorMemoryAllocation) {
@@ -30,11 +29,12 @@ df_status device_alloc(void *owner, const char *what, size_t bytes, void **out, 
             "context or capacity, a narrower precision, or a device with more memory.",
             what, bytes, left, all);
     }
+    if (result == cudaSuccess) dc_resident_allocated(state_of(owner)->resident, *out, bytes);
     return df_cuda_check(result, what, err);
 }
 
 void device_release(void *owner, void *memory) {
-    (void)owner;
+    dc_resident_released(state_of(owner)->resident, memory);
     if (memory != nullptr) cudaFree(memory);
 }
 
@@ -143,11 +143,14 @@ df_status start(df_cuda *cuda, const df_engine_options *options, df_error *err) 
     TRY(check_code(cuda, err));
     TRY(df_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "creating a stream", err));
     TRY(df_cuda_check(cudaEventCreateWithFlags(&cuda->sent, cudaEventDisableTiming), "creating an event", err));
-    return options->numeric_class == DF_CLASS_CUBLAS ? open_cublas(cuda, err) : DF_OK;
+    if (options->numeric_class == DF_CLASS_CUBLAS) return open_cublas(cuda, err);
+    cuda->resident = dc_resident_create(options->numeric_class == DF_CLASS_FAST);
+    return cuda->resident != nullptr ? DF_OK : df_fail_memory(err, "the device's programs", 1);
 }
 
 void stop(df_cuda *cuda) {
     if (cuda->stream != nullptr) cudaStreamSynchronize(cuda->stream);
+    dc_resident_destroy(cuda->resident);
     if (cuda->cublas != nullptr) cuda->library.destroy(cuda->cublas);
     df_cublas_close(&cuda->library);
     cudaFree(cuda->cublas_workspace);
@@ -157,10 +160,9 @@ void stop(df_cuda *cuda) {
     delete cuda;
 }
 
-/* NULL: the build has no such class. */
 const df_ops *ops_of(df_class numeric_class) {
     if (numeric_class == DF_CLASS_EXACT) return &df_cuda_ops_exact;
-    return numeric_class == DF_CLASS_CUBLAS ? &df_cuda_ops_cublas : nullptr;
+    return numeric_class == DF_CLASS_CUBLAS ? &df_cuda_ops_cublas : &df_cuda_ops_fast;
 }
 
 void version_text(int version, char *text, size_t size) {
@@ -186,10 +188,6 @@ df_status df_cuda_check(cudaError_t result, const char *what, df_error *err) {
 extern "C" df_status df_cuda_open(const df_engine_options *options, df_memory *memory, const df_ops **ops,
                                   df_error *err) {
     *ops = ops_of(options->numeric_class);
-    if (*ops == nullptr)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
-                       "This build's CUDA backend has no class %s. Ask for exact or cublas.",
-                       df_class_name(options->numeric_class));
     if (options->products != DF_PRODUCTS_F32 && options->numeric_class != DF_CLASS_CUBLAS)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.products",
                        "Products rounded to %s belong to the class cublas on this backend; the class %s has its own. "
