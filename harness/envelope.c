@@ -68,7 +68,7 @@ dp_bar dp_bar_chained(const dp_difference *bracket, double coarseness) {
                   .bracket_max_rel = bracket->max_rel,
                   .floor_l2_rel = rounding,
                   .floor_max_rel = rounding * bracket->largest_in_row};
-    char wider[32] = "";
+    char wider[DP_ORIGIN_TEXT] = "";
     bar.l2_rel = coarseness * l2 * fmax(bar.bracket_l2_rel, bar.floor_l2_rel);
     bar.max_rel = coarseness * max * fmax(bar.bracket_max_rel, bar.floor_max_rel);
     if (coarseness > 1.0) snprintf(wider, sizeof wider, "%g (class) x ", coarseness);
