@@ -85,6 +85,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
                             .activation_operand = operand_of(products),
                             .exp_error = constant(EXP_ULP),
                             .tanh_error = constant(TANH_ULP),
+                            .even = true,
                             .fused = true,
                             .float32 = true};
     if (numeric_class == DF_CLASS_CUBLAS) {
@@ -95,6 +96,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
         model.name = "fast";
         model.segment = 0;
         model.unit = constant(TRUNCATED_UNIT);
+        model.even = false; /* what is cut off always lies on one side */
         model.chain = constant(SPLIT_PRODUCTS);
         model.activation_operand = fmax(model.activation_operand, constant(SPLIT_OPERAND));
         model.exp_error = constant(FAST_EXP_ULP);

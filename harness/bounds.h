@@ -20,8 +20,10 @@ typedef struct dp_class_model {
     double chain; /* roundings that a term may pass through, as a multiple of the terms; for unknown orders */
     double weight_operand, activation_operand; /* relative error of rounding the operands of a product */
     double exp_error, tanh_error;              /* of the class's functions, in units in the last place */
-    bool fused;                                /* a product that is added to something is not rounded before */
-    bool float32;                              /* constants and results are held in float32 */
+    bool even;    /* roundings are to nearest, so that errors are even and independent; false: nothing but the bound is
+                     known */
+    bool fused;   /* a product that is added to something is not rounded before */
+    bool float32; /* constants and results are held in float32 */
 } dp_class_model;
 
 /* The class of an engine. Both backends promise the same of a class. */

@@ -30,7 +30,7 @@ double dp_added_share(const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
     if (!alone->judged) return 0.0;
     if (alone->difference.nonfinite > 0 || !isfinite(alone->share)) return INFINITY;
-    if (alone->share > 1.0) return alone->share;
+    if (alone->share > 1.0 || !isfinite(alone->noise_bar)) return alone->share;
     return fmax(over(alone->noise, alone->noise_bar), over(alone->peak, alone->peak_bar));
 }
 
