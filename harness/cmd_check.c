@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "output.h"
 #include "report.h"
+#include "result_output.h"
 #include "run_options.h"
 
 #include <stdlib.h>
@@ -22,21 +23,22 @@ static const char help[] =
     "                    mode that the oracle was computed with\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
-static int print_result(const dp_result *result, const dp_run_options *options, const char *command) {
+/* `document` is the document of the run, NULL when nobody asked for it; it is deleted here. */
+static int print_result(const dp_result *result, const dp_run_options *options, cJSON *document) {
     int code = dp_verdict_exit_code(result->verdict);
-    cJSON *json = options->json || options->out != NULL ? dp_report_json(result, command) : NULL;
+    if (document != NULL) {
+        dp_document_add(document, dp_base_name(result->options->checkpoint), result);
+        dp_document_end(document, result->verdict);
+    }
     if (options->json) {
-        code = dp_print_json("check", json, code);
+        code = dp_print_json("check", document, code);
     } else {
         dp_report_text(stdout, result, false);
         dp_report_verdict(stdout, result);
         code = dp_finish_output("check", code);
     }
-    if (options->out != NULL) {
-        df_error err;
-        if (dp_write_json(options->out, json, &err) != DF_OK) code = dp_report_error("check", &err);
-    }
-    cJSON_Delete(json);
+    code = dp_write_results("check", document, options, code);
+    cJSON_Delete(document);
     return code;
 }
 
@@ -75,10 +77,14 @@ int cmd_check(int argc, char **argv) {
     options.threads = (int)run.threads;
     options.isa = run.isa;
     if (run.list) return dp_check_list(&options);
+    options.report = dp_run_wants_result(&run);
     char *command = dp_command_line(argc, argv);
+    cJSON *document =
+        options.report ? dp_document_begin("check", command != NULL ? command : "dflash-parity check", run.filter)
+                       : NULL;
     dp_result result;
     dp_check(&options, &result);
-    code = print_result(&result, &run, command != NULL ? command : "dflash-parity check");
+    code = print_result(&result, &run, document);
     dp_result_release(&result);
     free(command);
     return code;

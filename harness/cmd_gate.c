@@ -11,6 +11,7 @@
 #include "error.h"
 #include "output.h"
 #include "report.h"
+#include "result_output.h"
 #include "run_options.h"
 
 #include <math.h>
@@ -29,8 +30,7 @@ static const char help[] =
 
 typedef struct gate {
     const dp_run_options *run;
-    const char *command;
-    cJSON *json; /* array of case results; NULL when nobody asked */
+    cJSON *json; /* the document of the run; NULL when nobody asked */
     FILE *to;    /* where the table goes */
     int cases, passed, stages, rounds;
     dp_verdict worst; /* of all cases */
@@ -57,8 +57,9 @@ static void run_case(gate *g, const dp_case *item) {
                                       .oracle = item->oracle,
                                       .precision = item->precision,
                                       .threads = (int)g->run->threads,
-                                      .isa = g->run->isa};
-    dp_result result = {.options = &options, .isa = ""};
+                                      .isa = g->run->isa,
+                                      .report = g->json != NULL};
+    dp_result result = {.options = &options, .isa = "", .backend = "cpu", .numeric_class = "exact"};
     if (dp_case_prepare(item, &result.error) == DF_OK)
         dp_check(&options, &result);
     else
@@ -70,11 +71,7 @@ static void run_case(gate *g, const dp_case *item) {
     g->rounds += result.arm_count;
     g->seconds += result.total_seconds;
     g->worst = dp_worse_verdict(g->worst, result.verdict);
-    if (g->json != NULL) {
-        cJSON *object = dp_report_json(&result, g->command);
-        cJSON_AddStringToObject(object, "case", item->name);
-        cJSON_AddItemToArray(g->json, object);
-    }
+    dp_document_add(g->json, item->name, &result);
     dp_result_release(&result);
 }
 
@@ -86,20 +83,10 @@ static int finish(gate *g) {
     if (g->cases == 0)
         fprintf(g->to, "The filter '%s' matches no case; see --list for their names.\n",
                 g->run->filter != NULL ? g->run->filter : "");
-    if (!g->run->json && g->run->out == NULL) return dp_finish_output("gate", code);
-    cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "schema", "dflash-parity-gate");
-    cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
-    cJSON_AddStringToObject(document, "verdict", dp_verdict_name(g->worst));
-    cJSON_AddNumberToObject(document, "exit_code", code);
-    cJSON_AddNumberToObject(document, "cases_run", g->cases);
-    cJSON_AddNumberToObject(document, "cases_passed", g->passed);
-    cJSON_AddItemToObject(document, "cases", g->json);
-    code = g->run->json ? dp_print_json("gate", document, code) : dp_finish_output("gate", code);
-    df_error err;
-    if (g->run->out != NULL && dp_write_json(g->run->out, document, &err) != DF_OK)
-        code = dp_report_error("gate", &err);
-    cJSON_Delete(document);
+    dp_document_end(g->json, g->worst);
+    code = g->run->json ? dp_print_json("gate", g->json, code) : dp_finish_output("gate", code);
+    code = dp_write_results("gate", g->json, g->run, code);
+    cJSON_Delete(g->json);
     return code;
 }
 
@@ -123,10 +110,10 @@ static int prepare_cases(const dp_case_list *list, const char *filter) {
 }
 
 static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
-    gate g = {.run = run, .command = command, .to = run->json ? stderr : stdout};
+    gate g = {.run = run, .to = run->json ? stderr : stdout};
     int listed = 0;
-    if (run->json || run->out != NULL) {
-        g.json = cJSON_CreateArray();
+    if (dp_run_wants_result(run) && !run->list) {
+        g.json = dp_document_begin("gate", command, run->filter);
         if (g.json == NULL) {
             df_error err;
             df_fail_memory(&err, "the JSON result", 0);

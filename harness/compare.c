@@ -14,8 +14,13 @@ static bool is_finite(double value) {
     return (bits >> 52 & 0x7ff) != 0x7ff;
 }
 
-/* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
-static double float32_ulp(double want) {
+static bool is_nan(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
+}
+
+double dp_float32_ulp(double want) {
     int exponent = 0;
     frexp(want, &exponent); /* |want| in [2^(e-1), 2^e) */
     const int lowest = -125;
@@ -71,6 +76,10 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
             const double g = got[i], w = want->value[i];
             const int64_t at = want->offset + i * want->stride;
             if (!is_finite(g)) {
+                if (is_nan(g))
+                    out->nan++;
+                else
+                    out->inf++;
                 if (out->nonfinite++ == 0) out->worst = at, out->worst_got = g, out->worst_want = w;
                 continue;
             }
@@ -81,7 +90,7 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
             if (rel > out->max_rel) out->max_rel = rel;
             if (relative(fabs(w), rms) > out->largest_in_row) out->largest_in_row = relative(fabs(w), rms);
             if (g != 0.0 && w != 0.0 && signbit(g) != signbit(w)) out->sign_flips++;
-            ulps[measured++] = error / float32_ulp(w);
+            ulps[measured++] = error / dp_float32_ulp(w);
             error_square += error * error;
             want_square += w * w;
             got_square += g * g;

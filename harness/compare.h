@@ -12,7 +12,8 @@
 typedef struct dp_difference {
     int64_t count;                       /* elements compared */
     int64_t mismatches;                  /* integers that differ; integer stages only */
-    int64_t nonfinite;                   /* NaN or infinity in what was measured */
+    int64_t nan, inf;                    /* in what was measured */
+    int64_t nonfinite;                   /* their sum */
     int64_t sign_flips;                  /* both nonzero, signs differ */
     double max_abs;                      /* max |got - want| */
     double max_rel;                      /* max |got - want| / rms of the reference's row */
@@ -26,6 +27,9 @@ typedef struct dp_difference {
 
 /* Values of one row for this stage and shape (see above). */
 int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
+
+/* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
+double dp_float32_ulp(double want);
 
 /* got[want->count] holds the elements that `want` holds, in its order. */
 df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err);

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "geometry.h"
 #include "output.h"
+#include "plot_collect.h"
 #include "proposal.h"
 
 #include <math.h>
@@ -55,7 +56,7 @@ static df_status admit(check *c, dp_result *out) {
     out->context = c->in.context;
     out->block = c->in.config.block;
     out->stages_known = c->in.stages.count;
-    return status;
+    return status == DF_OK && o->report ? dp_facts_of_admission(&c->in, &out->facts, c->err) : status;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
@@ -81,6 +82,8 @@ static df_status load(check *c, dp_result *out) {
     start = dp_seconds();
     status =
         dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
+    if (status == DF_OK && c->options->report)
+        status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
@@ -257,15 +260,17 @@ static dp_verdict verdict_of(df_status status, const dp_result *result) {
 }
 
 void dp_check(const dp_check_options *options, dp_result *out) {
-    *out = (dp_result){.options = options, .isa = ""};
+    *out = (dp_result){.options = options, .isa = "", .backend = "cpu", .numeric_class = "exact"};
     check c = {.options = options, .err = &out->error};
     const double start = dp_seconds();
+    if (options->report) dp_facts_of_files(options->checkpoint, options->oracle, &out->facts);
     df_status status = admit(&c, out);
     if (status == DF_OK) status = load(&c, out);
     const double forward = dp_seconds();
     if (status == DF_OK) status = run_block(&c);
     out->forward_seconds = dp_seconds() - forward;
     if (status == DF_OK) status = compare_stages(&c, out);
+    if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
     if (status == DF_OK) status = compare_arms(&c, out);
     out->verdict = verdict_of(status, out);
     check_release(&c);
@@ -276,6 +281,11 @@ void dp_result_release(dp_result *result) {
     free(result->stage);
     result->stage = NULL;
     result->stage_count = 0;
+    free(result->layer);
+    result->layer = NULL;
+    result->layer_count = 0;
+    dp_facts_release(&result->facts);
+    dp_plot_data_release(&result->plot);
 }
 
 const dp_stage_result *dp_worst_stage(const dp_result *result) {

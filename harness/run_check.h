@@ -13,7 +13,9 @@
 #include "envelope.h"
 #include "growth.h"
 #include "isolated.h"
+#include "plot_data.h"
 #include "rounds.h"
+#include "run_facts.h"
 
 typedef enum dp_verdict {
     DP_PASS = 0,
@@ -36,6 +38,7 @@ typedef struct dp_check_options {
     const char *filter;     /* pattern over stage and arm names; NULL: all */
     int threads;            /* 0 = all cores */
     df_isa isa;
+    bool report; /* also collect what only a result file holds: digests, geometry, plot data */
 } dp_check_options;
 
 typedef struct dp_stage_result {
@@ -59,6 +62,7 @@ typedef struct dp_result {
     int context, block; /* rows of the input */
     int threads;
     const char *isa;
+    const char *backend, *numeric_class; /* "cpu", "exact" */
     int stages_known;       /* stages that the config demands */
     dp_stage_result *stage; /* owned; the stages compared, in forward order */
     int stage_count;
@@ -68,6 +72,8 @@ typedef struct dp_result {
     int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
     dp_layer_growth *layer;              /* owned, [layer_count]; none when no isolated run was made */
     int layer_count;
+    dp_run_facts facts; /* owned; empty unless options->report */
+    dp_plot_data plot;  /* owned; likewise */
     double load_seconds, provenance_seconds, forward_seconds, total_seconds;
 } dp_result;
 

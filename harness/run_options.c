@@ -2,6 +2,7 @@
 #include "run_options.h"
 
 #include "cli.h"
+#include "render.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,34 @@ static bool parse_isa(const char *name, df_isa *isa) {
     return false;
 }
 
+/* FORMAT=FILE */
+static bool take_report(const char *command, const char *value, dp_run_options *options, int *code) {
+    const char *equals = strchr(value, '=');
+    dp_report_format format;
+    if (equals == NULL || equals[1] == '\0' || !dp_report_format_parse(value, (size_t)(equals - value), &format))
+        *code = dp_usage_error(command, "--report takes FORMAT=FILE with the format text, markdown, junit, github or "
+                                        "html, found '%s'",
+                               value);
+    else if (options->report_count == DP_MOST_REPORTS)
+        *code = dp_usage_error(command, "--report may be given %d times", DP_MOST_REPORTS);
+    else {
+        options->report[options->report_count++] = value;
+        return true;
+    }
+    return false;
+}
+
+bool dp_run_wants_result(const dp_run_options *options) {
+    return options->json || options->out != NULL || options->history != NULL || options->report_count > 0;
+}
+
+const char *dp_base_name(const char *path) {
+    const char *name = path;
+    for (const char *at = path; *at != '\0'; at++)
+        if (*at == '/' && at[1] != '\0' && at[1] != '/') name = at + 1;
+    return name;
+}
+
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code) {
     const char *word = argv[*index];
     bool *const flag = strcmp(word, "--json") == 0                              ? &options->json
@@ -29,9 +58,10 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
         *flag = true;
         return 1;
     }
-    if (strcmp(word, "-k") != 0 && strcmp(word, "--out") != 0 && strcmp(word, "--threads") != 0 &&
-        strcmp(word, "--isa") != 0)
-        return 0;
+    static const char *const valued[] = {"-k", "--out", "--threads", "--isa", "--history", "--report"};
+    size_t known = 0;
+    while (known < sizeof valued / sizeof *valued && strcmp(word, valued[known]) != 0) known++;
+    if (known == sizeof valued / sizeof *valued) return 0;
     if (*index + 1 >= argc) {
         *code = dp_usage_error(command, "%s needs a value", word);
         return -1;
@@ -41,6 +71,10 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
         options->filter = value;
     else if (strcmp(word, "--out") == 0)
         options->out = value;
+    else if (strcmp(word, "--history") == 0)
+        options->history = value;
+    else if (strcmp(word, "--report") == 0 && !take_report(command, value, options, code))
+        return -1;
     else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
         *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
         return -1;
