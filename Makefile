@@ -23,27 +23,48 @@ FLAGS_avx2    := -mavx2 -mfma -mf16c
 FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512
 ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 
-IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c) \
+IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c impl/cpu/heads.c) \
                 $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
+# The CUDA backend, where nvcc is. CUDA_ARCHS=90 builds for one architecture alone, which is quicker; the last one listed
+# also leaves PTX for devices to come. -fmad=false: as -ffp-contract=off. cuBLAS is loaded by the class that needs it, from
+# the folder that -rpath names or the loader's own.
+NVCC       := $(shell command -v nvcc 2>/dev/null)
+CUDA_ARCHS := 80 90 100 120
+ifneq ($(NVCC),)
+CUDA_HOME    := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_FLAGS   := -std=c++17 -O3 -lineinfo -fmad=false $(if $(WERROR),-Werror all-warnings) \
+                $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+                -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
+                -Xcompiler -Wall,-Wextra,-ffp-contract=off
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(wildcard impl/cuda/*.cu))
+CUDA_LIBS    := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
+CUDA_FACTS   := $(lastword $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')) for sm $(CUDA_ARCHS)
+IMPL_OBJECTS += $(CUDA_OBJECTS)
+CPPFLAGS     += -DDF_WITH_CUDA
+endif
+
 HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wildcard harness/*.c)))
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
 
-.PHONY: parity test bench identity build oracles sanitize format clean help setup
-.PHONY: run-parity run-test run-bench run-identity build-facts
+.PHONY: parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
+.PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts source-digests
 
 help:
 	@echo 'make parity    verdict over every case of fixtures/cases.json'
 	@echo 'make test      the test suites'
 	@echo 'make identity  the same bits however the work is cut, full-size cases included'
+	@echo 'make soak      1,000 isolated runs on random inputs: no bound may raise a false alarm'
 	@echo 'make bench     times and memory of the full-size case, as a table and as reports/out/bench.json'
 	@echo 'make build     build/dflash-parity alone'
 	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
 	@echo 'make sanitize  the test suites under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make gpu-record NAME=x  on a machine with a GPU: run everything there, write reports/gpu/x.record.json'
+	@echo 'make release-check  fails unless the records of GPUs were made of these sources'
 	@echo 'make format    clang-format over the sources'
 	@echo 'make clean     remove build/'
 
-parity test bench identity: setup
+parity test bench identity soak gpu-record: setup
 	@$(MAKE) --no-print-directory run-$@
 
 build: setup
@@ -56,12 +77,25 @@ setup:
 run-parity: $(BUILD)/dflash-parity
 	$(BUILD)/dflash-parity gate
 
+# What runs on a GPU is proved by its record; here it is only said whether that is fresh.
 run-test: $(BUILD)/tests $(BUILD)/dflash-parity
+	-@$(BUILD)/dflash-parity release-check
 	$(BUILD)/tests
+
+NAME := gpu
+run-gpu-record: $(BUILD)/tests $(BUILD)/dflash-parity
+	reports/gpu/record.sh $(BUILD)/dflash-parity $(BUILD)/tests $(BUILD)/gpu
+	$(BUILD)/dflash-parity gpu-record --results $(BUILD)/gpu --name '$(NAME)' --out 'reports/gpu/$(NAME).record.json'
+
+release-check: build
+	$(BUILD)/dflash-parity release-check
 
 run-identity: $(BUILD)/dflash-parity
 	@mkdir -p reports/out
 	$(BUILD)/dflash-parity identity --case '*' --out reports/out/identity.json
+
+run-soak: $(BUILD)/dflash-parity
+	$(BUILD)/dflash-parity soak
 
 # With the environment of `make oracles` the reference is timed beside it; with gnuplot the cost is drawn.
 run-bench: $(BUILD)/dflash-parity
@@ -80,14 +114,18 @@ say = $(if $(V),,@printf '%-3s %s\n' $(1) '$(2)';)
 # ---- Compiling ------------------------------------------------------------------------------------------------------
 
 $(BUILD)/dflash-parity: $(BUILD)/harness/main.o $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(PACKAGE_LIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CUDA_LIBS) $(PACKAGE_LIBS)
 
 $(BUILD)/tests: $(TEST_OBJECTS) $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(PACKAGE_LIBS) $(shell pkg-config --libs check)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CUDA_LIBS) $(PACKAGE_LIBS) $(shell pkg-config --libs check)
 
 $(BUILD)/harness/tests/%.o: harness/tests/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) -DDP_BUILD_DIR='"$(BUILD)"' $(shell pkg-config --cflags check) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NV,$<)$(NVCC) -D_GNU_SOURCE -DDF_WITH_CUDA -Iimpl $(CUDA_FLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -109,7 +147,19 @@ $(BUILD)/build_facts.h: build-facts
 	   echo "#define DP_BUILD_DIRTY $$(git diff --quiet HEAD 2>/dev/null && echo 0 || echo 1)"; \
 	   echo "#define DP_BUILD_COMPILER \"$$($(CC) --version | head -n 1)\""; \
 	   echo '#define DP_BUILD_FLAGS "$(CFLAGS)"'; \
-	   echo '#define DP_BUILD_CUDA "not built"'; } > $@.new
+	   echo '#define DP_BUILD_CUDA "$(or $(CUDA_FACTS),not built)"'; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# The files that a record of a GPU stands for: what computes, what judges, and by what.
+JUDGES := admission bracket bounds chain compare envelope evaluate evaluate_attention evaluate_heads evaluate_rope geometry \
+          hosted identity_arms identity_case identity_digests identity_pair identity_run isolated isolated_judge proposal \
+          recording rounds run_check stage_set stage_values store store_dataset store_h5
+SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) fixtures/cases.json $(wildcard oracles/*.h5) \
+                     $(wildcard $(foreach judge,$(JUDGES),harness/$(judge).c harness/$(judge).h)))
+$(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc
+$(BUILD)/source_digests.inc: source-digests
+	@mkdir -p $(@D)
+	@sha256sum $(SOURCES_OF_RECORD) | sed 's/^\([0-9a-f]*\) [ *]\(.*\)$$/    {"\2", "\1"},/' > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 # ---- The reference ----------------------------------------------------------------------------------------------------
@@ -131,7 +181,7 @@ oracles: build $(VENV)/ready
 # ---- Housekeeping -------------------------------------------------------------------------------------------------------
 
 format:
-	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] harness/*.[ch] harness/tests/*.[ch])
+	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu impl/cuda/*.cuh harness/*.[ch] harness/tests/*.[ch])
 
 clean:
 	rm -rf $(BUILD)

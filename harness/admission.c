@@ -1,7 +1,8 @@
 /* admission.c - see admission.h. */
 #include "admission.h"
 
-#include "compare.h"
+#include "bracket.h"
+#include "envelope.h"
 #include "error.h"
 #include "geometry.h"
 #include "store_dataset.h"
@@ -144,31 +145,75 @@ static df_status check_stage_list(const dp_admission *a, df_error *err) {
     return DF_OK;
 }
 
+/* The greatest common divisor of two positive numbers. */
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /*
- * A bar is a multiple of the distance between the reference's float32 and float64 runs, so an oracle in which one of
- * the two is wrong would widen its own bars until anything passes. The bfloat16 run is the yardstick: float32 rounds
- * 2^16 times finer, and a float32 run that is not at least 2^8 times closer to the truth (half of that, in bits), nor
- * within one rounding of it, is no float32 run of the same model.
+ * Samples stand for a stage only when no part of it escapes them: a stride beyond a row's length would leave rows out,
+ * and one with a divisor in common with it would visit some columns again and again and the others never.
  */
-static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, df_error *err) {
-    static const double share = 0x1p-8, rounding = 0x1p-24;
-    dp_array truth = {.value = NULL}, f32 = {.value = NULL}, bf16 = {.value = NULL};
-    dp_difference fine, coarse;
+static df_status check_sampling(const dp_admission *a, const dp_stage_spec *spec, df_error *err) {
+    const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
+    for (int run = 0; run < DP_RUN_COUNT; run++) {
+        const dp_dataset_info *info = dp_oracle_stage_info(a->oracle, (dp_run)run, spec->name);
+        if (!info->sampled || info->stride == 1) continue;
+        if (info->stride > row)
+            return df_fail(err, DF_ERR_REFUSED, "oracle.sampling.sparse",
+                           "Stage %s of %s stores every %lld-th element, but its rows have %lld: expected at least one "
+                           "sample in every row, or a fault in a row could go unseen. Store the stage whole or with a "
+                           "smaller stride.",
+                           spec->name, dp_oracle_path(a->oracle), (long long)info->stride, (long long)row);
+        if (common_divisor(info->stride, row) != 1)
+            return df_fail(
+                err, DF_ERR_REFUSED, "oracle.sampling.columns",
+                "Stage %s of %s stores every %lld-th element of rows of %lld: expected a stride without a "
+                "common divisor with the row's length, so that every column is visited; this one leaves %lld "
+                "of %lld columns out for good. Generate the oracle again.",
+                spec->name, dp_oracle_path(a->oracle), (long long)info->stride, (long long)row,
+                (long long)(row - row / common_divisor(info->stride, row)), (long long)row);
+    }
+    return DF_OK;
+}
+
+/*
+ * A bar is a multiple of the distance between the reference's float32 runs and its float64 run, so an oracle in which
+ * one of the runs is wrong would widen its own bars until anything passes (envelope.h says what contradicts what). The
+ * distance is kept: the bars are made of it.
+ */
+static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine, df_error *err) {
+    dp_array truth = {.value = NULL}, bf16 = {.value = NULL};
+    dp_difference coarse;
+    dp_contradiction wrong;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     df_status status = dp_oracle_stage(a->oracle, DP_RUN_F64, spec->name, &truth, err);
-    if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_F32, spec->name, &f32, err);
     if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_BF16, spec->name, &bf16, err);
-    if (status == DF_OK) status = dp_compare(f32.value, &truth, row, &fine, err);
+    if (status == DF_OK) status = dp_bracket_measure(a->oracle, spec, &truth, fine, err);
     if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
-    if (status == DF_OK && !(fine.l2_rel <= rounding || fine.l2_rel <= share * coarse.l2_rel))
-        status =
-            df_fail(err, DF_ERR_REFUSED, "oracle.bracket",
-                    "Stage %s of %s: the reference's float32 run is %.3g (relative L2) from its float64 run, and its "
-                    "bfloat16 run %.3g: expected the float32 run to be at least 256 times closer. One of the runs is "
-                    "wrong, and a bar made of them would let anything pass. Generate the oracle again.",
-                    spec->name, dp_oracle_path(a->oracle), fine.l2_rel, coarse.l2_rel);
+    if (status == DF_OK && dp_runs_contradict(spec->stage, fine, &coarse, &wrong)) {
+        if (wrong.coarse)
+            status = df_fail(err, DF_ERR_REFUSED, "oracle.bfloat16",
+                             "Stage %s of %s: the reference's bfloat16 run is %.3g (%s) from its float64 run: expected "
+                             "at most %g, the error of answering zero. One of the two runs is of something else. "
+                             "Generate the oracle again.",
+                             spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
+        else
+            status =
+                df_fail(err, DF_ERR_REFUSED, "oracle.bracket",
+                        "Stage %s of %s: the reference's float32 runs are %.3g (%s) from its float64 run: expected "
+                        "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
+                        "largest). One of the runs is wrong, and a bar made of them would let anything pass. "
+                        "Generate the oracle again.",
+                        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed,
+                        dp_rule_value(DP_RULE_BRACKET_SHARE), coarse.l2_rel, coarse.max_rel);
+    }
     dp_array_release(&truth);
-    dp_array_release(&f32);
     dp_array_release(&bf16);
     return status;
 }
@@ -191,10 +236,17 @@ static df_status check_integers(const dp_admission *a, const dp_stage_spec *spec
     return status;
 }
 
-static df_status check_brackets(const dp_admission *a, df_error *err) {
+df_status dp_admit_brackets(dp_admission *a, df_error *err) {
     df_status status = DF_OK;
-    for (int i = 0; status == DF_OK && i < a->stages.count; i++)
-        status = (a->stages.spec[i].exact ? check_integers : check_bracket)(a, &a->stages.spec[i], err);
+    a->bracket = calloc((size_t)a->stages.count, sizeof *a->bracket);
+    if (a->bracket == NULL)
+        return df_fail_memory(err, "the reference's brackets", (size_t)a->stages.count * sizeof *a->bracket);
+    for (int i = 0; status == DF_OK && i < a->stages.count; i++) {
+        const dp_stage_spec *spec = &a->stages.spec[i];
+        status = check_sampling(a, spec, err);
+        if (status == DF_OK)
+            status = spec->exact ? check_integers(a, spec, err) : check_bracket(a, spec, &a->bracket[i], err);
+    }
     return status;
 }
 
@@ -228,13 +280,14 @@ df_status dp_admit(const char *checkpoint, const char *oracle, df_precision prec
     if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
     if (status == DF_OK) status = check_stage_list(out, err);
     if (status == DF_OK) status = read_inputs(out, err);
-    if (status == DF_OK) status = check_brackets(out, err);
+    if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;
 }
 
 void dp_admission_release(dp_admission *admission) {
     dp_oracle_close(admission->oracle);
     dp_stage_set_release(&admission->stages);
+    free(admission->bracket);
     free(admission->taps);
     free(admission->noise);
     free(admission->pos);

@@ -9,27 +9,34 @@
 #ifndef DP_ADMISSION_H
 #define DP_ADMISSION_H
 
+#include "compare.h"
 #include "stage_set.h"
 #include "store.h"
 
 typedef struct dp_admission {
     dp_oracle *oracle; /* owned, like every pointer here */
     df_config config;
-    dp_stage_set stages; /* what the config demands and the oracle holds */
-    int context;         /* rows */
-    float *taps;         /* [context, T H] */
-    float *noise;        /* [B, H] */
-    int32_t *pos;        /* [context + B] */
-    int vocab;           /* rows of the output head that the reference ran; 0 = none */
-    int32_t anchor;      /* with a head */
+    dp_stage_set stages;    /* what the config demands and the oracle holds */
+    dp_difference *bracket; /* [stages.count] the reference's float32 against its float64 (bracket.h); integers: zero */
+    int context;            /* rows */
+    float *taps;            /* [context, T H] */
+    float *noise;           /* [B, H] */
+    int32_t *pos;           /* [context + B] */
+    int vocab;              /* rows of the output head that the reference ran; 0 = none */
+    int32_t anchor;         /* with a head */
 } dp_admission;
 
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_oracle_open and dp_geometry_check, and
  * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
- * "oracle.stage.unexpected", "oracle.bracket", "oracle.integers", "oracle.input.precision". Release *out
+ * "oracle.stage.unexpected", "oracle.sampling.sparse", "oracle.sampling.columns", "oracle.bracket", "oracle.bfloat16",
+ * "provenance.orders",
+ * "oracle.integers", "oracle.input.precision". Release *out
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
                    df_error *err);
+/* The part of the above that needs no checkpoint: the reference's own runs do not contradict each other at any stage of
+ * admission->stages, and admission->bracket is measured. Codes: those of dp_admit from "oracle.sampling.sparse" on. */
+df_status dp_admit_brackets(dp_admission *admission, df_error *err);
 void dp_admission_release(dp_admission *admission);
 
 #endif

@@ -38,6 +38,17 @@ static void fill(float *to, size_t n) {
     }
 }
 
+/* n such values in the engine's memory. */
+static df_status make_values(df_engine *engine, size_t n, float **out, df_error *err) {
+    float *host = malloc((n + 1) * sizeof *host);
+    if (host == NULL) return df_fail_memory(err, "the inputs", n * sizeof *host);
+    fill(host, n);
+    df_status status = df_engine_alloc(engine, n, out, err);
+    if (status == DF_OK) status = df_engine_upload(engine, *out, host, n, err);
+    free(host);
+    return status;
+}
+
 /* Multiply-adds of one layer: q and o, gate, up and down on the block's rows, k and v on `key_rows`, and every query
  * with every key for the scores and again for the weighted sum. */
 static double layer_macs(const df_config *c, double block_rows, double key_rows, double keys) {
@@ -63,11 +74,12 @@ double dp_bench_limit(const dp_work *least, const df_machine *machine) {
     return compute > memory ? compute : memory;
 }
 
-/* One timed call: seconds go to *elapsed. */
+/* One timed call on the session's engine, to the end of the work that it queues: seconds go to *elapsed. */
 #define TIMED(elapsed, call)                                                                                           \
     do {                                                                                                               \
         const double timed_start = dp_seconds();                                                                       \
         status = (call);                                                                                               \
+        if (status == DF_OK) status = df_engine_finish(s->engine, err);                                                \
         *(elapsed) = dp_seconds() - timed_start;                                                                       \
     } while (0)
 
@@ -86,14 +98,11 @@ static df_status measure_load(dp_bench *b, session *s, df_error *err) {
 static df_status prepare_inputs(const dp_bench *b, session *s, df_error *err) {
     const df_config *c = df_draft_config(s->draft);
     const size_t rows = (size_t)(b->context + c->block), hidden = (size_t)c->hidden;
-    s->features = malloc((size_t)b->context * hidden * sizeof(float));
-    s->noise = malloc((size_t)c->block * hidden * sizeof(float));
-    s->out = malloc((size_t)c->block * hidden * sizeof(float));
     s->pos = malloc(rows * sizeof *s->pos);
-    if (s->features == NULL || s->noise == NULL || s->out == NULL || s->pos == NULL)
-        return df_fail_memory(err, "the inputs", rows * hidden * sizeof(float));
-    fill(s->features, (size_t)b->context * hidden);
-    fill(s->noise, (size_t)c->block * hidden);
+    if (s->pos == NULL) return df_fail_memory(err, "the inputs", rows * sizeof *s->pos);
+    TRY(make_values(s->engine, (size_t)b->context * hidden, &s->features, err));
+    TRY(make_values(s->engine, (size_t)c->block * hidden, &s->noise, err));
+    TRY(df_engine_alloc(s->engine, (size_t)c->block * hidden, &s->out, err));
     for (size_t i = 0; i < rows; i++) s->pos[i] = (int32_t)i;
     return df_kv_create(s->draft, (int)rows + c->block, &s->kv, err);
 }
@@ -128,9 +137,10 @@ static df_status measure_forwards(dp_bench *b, session *s, df_error *err) {
 }
 
 static void end_session(session *s) {
-    free(s->features);
-    free(s->noise);
-    free(s->out);
+    if (s->engine == NULL) return;
+    df_engine_free(s->engine, s->features);
+    df_engine_free(s->engine, s->noise);
+    df_engine_free(s->engine, s->out);
     free(s->pos);
     df_kv_destroy(s->kv);
     df_draft_destroy(s->draft);
@@ -138,7 +148,11 @@ static void end_session(session *s) {
 }
 
 static df_status begin_session(const dp_bench *b, session *s, df_error *err) {
-    const df_engine_options options = {.threads = b->threads_asked, .isa = b->isa_asked};
+    const df_engine_options options = {.backend = b->backend,
+                                       .numeric_class = b->numeric_class,
+                                       .products = b->products,
+                                       .threads = b->threads_asked,
+                                       .isa = b->isa_asked};
     *s = (session){.engine = NULL};
     return df_engine_create(&options, &s->engine, err);
 }
@@ -151,7 +165,10 @@ static df_status measure_check(dp_bench *b, df_error *err) {
                                       .oracle = b->oracle,
                                       .precision = b->precision,
                                       .threads = b->threads_asked,
-                                      .isa = b->isa_asked};
+                                      .isa = b->isa_asked,
+                                      .backend = b->backend,
+                                      .numeric_class = b->numeric_class,
+                                      .products = b->products};
     dp_check(&options, &result);
     b->check = result.total_seconds;
     const dp_verdict verdict = result.verdict;
@@ -181,6 +198,7 @@ df_status dp_bench_run(dp_bench *b, df_error *err) {
     if (status == DF_OK) {
         b->threads = df_engine_threads(s.engine);
         snprintf(b->isa, sizeof b->isa, "%s", df_engine_isa(s.engine));
+        df_engine_describe(s.engine, &b->device);
         b->weight_bytes = df_draft_weight_bytes(s.draft);
     }
     end_session(&s);
@@ -203,24 +221,24 @@ df_status dp_bench_sweep(const dp_bench *bench, FILE *to, df_error *err) {
     dp_bench longer = *bench;
     longer.context = 4 * bench->context; /* far enough for a slope to show */
     const dp_bench *b = &longer;
-    session s;
+    session held, *const s = &held;
     double seconds = 0.0;
-    df_status status = begin_session(b, &s, err);
-    if (status == DF_OK) status = df_draft_load_as(s.engine, b->checkpoint, b->precision, &s.draft, err);
-    if (status == DF_OK) status = prepare_inputs(b, &s, err);
+    df_status status = begin_session(b, s, err);
+    if (status == DF_OK) status = df_draft_load_as(s->engine, b->checkpoint, b->precision, &s->draft, err);
+    if (status == DF_OK) status = prepare_inputs(b, s, err);
     fprintf(to, "# %s: forward_round, median of %ld\n# context rows, milliseconds\n", b->name, b->repeat);
     for (int i = 1; status == DF_OK && i <= POINTS; i++) {
         const int context = (int)(b->context * i / POINTS);
         if (context == 0) continue;
-        status = round_seconds(b, &s, context, &seconds, err);
+        status = round_seconds(b, s, context, &seconds, err);
         if (status == DF_OK) fprintf(to, "%d %.4f\n", context, 1e3 * seconds);
     }
     fprintf(to, "\n\n# rounds run before over %ld context rows, milliseconds\n", b->context / 2);
-    if (status == DF_OK) status = round_seconds(b, &s, (int)(b->context / 2), &seconds, err);
+    if (status == DF_OK) status = round_seconds(b, s, (int)(b->context / 2), &seconds, err);
     for (int round = 0; status == DF_OK && round < ROUNDS; round++) {
-        TIMED(&seconds, df_forward_round(s.draft, s.kv, s.noise, s.pos + b->context / 2, s.out, err));
+        TIMED(&seconds, df_forward_round(s->draft, s->kv, s->noise, s->pos + b->context / 2, s->out, err));
         if (status == DF_OK) fprintf(to, "%d %.4f\n", round, 1e3 * seconds);
     }
-    end_session(&s);
+    end_session(s);
     return status;
 }

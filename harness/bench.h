@@ -26,6 +26,9 @@ typedef struct dp_bench {
     const char *python; /* interpreter with the reference's packages; NULL: no side-by-side */
     df_precision precision;
     df_isa isa_asked;
+    df_backend backend;
+    df_class numeric_class;
+    df_products products;
     int threads_asked; /* 0 = all cores */
     long context, repeat;
     /* figures, in seconds and bytes */
@@ -36,6 +39,7 @@ typedef struct dp_bench {
     char torch_version[32];
     int threads;
     char isa[16];
+    df_device_facts device;
     size_t weight_bytes;
 } dp_bench;
 

@@ -31,7 +31,7 @@ static const char help[] =
     "  --torch PYTHON    also time the reference with this interpreter, same checkpoint, threads and rows\n"
     "  --sweep FILE      also write forward_round against context and rounds, for reports/cost.gp\n"
     "  --threads N       threads to use (default: all cores)\n"
-    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n"
+    "  --isa NAME        generic, avx2 or avx512 (default: the best here)\n" DP_BACKEND_OPTIONS_HELP
     "  --json            print the result as JSON instead of a table\n"
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
     "  --help            this text\n"
@@ -88,6 +88,7 @@ static cJSON *bench_json(const dp_bench *b, const figure *figures, int count, co
     cJSON_AddNumberToObject(json, "context_rows", (double)b->context);
     cJSON_AddNumberToObject(json, "threads", b->threads);
     cJSON_AddStringToObject(json, "isa", b->isa);
+    dp_add_device(json, &b->device);
     cJSON_AddNumberToObject(json, "weight_bytes", (double)b->weight_bytes);
     if (b->torch_version[0] != '\0') cJSON_AddStringToObject(json, "torch", b->torch_version);
     cJSON *list = cJSON_AddArrayToObject(json, "figures");
@@ -112,6 +113,8 @@ static int report(const dp_bench *b, const dp_run_options *run, const char *comm
         for (int i = 0; i < count; i++)
             printf("  %-42s %10.3f %s\n", figures[i].name, figures[i].value, figures[i].unit);
     }
+    if (!run->json && b->device.device[0] != '\0')
+        printf("  on %s, class %s, products %s\n", b->device.device, b->device.numeric_class, b->device.products);
     int code = run->json ? dp_print_json("bench", json, DP_EXIT_PASS) : dp_finish_output("bench", DP_EXIT_PASS);
     df_error err;
     if (run->out != NULL && dp_write_json(run->out, json, &err) != DF_OK) code = dp_report_error("bench", &err);
@@ -201,6 +204,9 @@ int cmd_bench(int argc, char **argv) {
                               w.repeat);
     b.threads_asked = (int)run.threads;
     b.isa_asked = run.isa;
+    b.backend = run.backend;
+    b.numeric_class = run.numeric_class;
+    b.products = run.products;
     b.python = w.python;
     char *line = dp_command_line(argc, argv);
     const char *command = line != NULL ? line : "dflash-parity bench";

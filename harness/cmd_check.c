@@ -23,11 +23,17 @@ static const char help[] =
     "                    mode that the oracle was computed with\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
+enum { CASE_NAME = 256 };
+
 /* `document` is the document of the run, NULL when nobody asked for it; it is deleted here. */
 static int print_result(const dp_result *result, const dp_run_options *options, cJSON *document) {
     int code = dp_verdict_exit_code(result->verdict);
     if (document != NULL) {
-        dp_document_add(document, dp_base_name(result->options->checkpoint), result);
+        char name[CASE_NAME];
+        int length = 0;
+        const char *base = dp_base_name(result->options->checkpoint, &length);
+        snprintf(name, sizeof name, "%.*s", length, base);
+        dp_document_add(document, name, result);
         dp_document_end(document, result->verdict);
     }
     if (options->json) {
@@ -76,12 +82,15 @@ int cmd_check(int argc, char **argv) {
     options.filter = run.filter;
     options.threads = (int)run.threads;
     options.isa = run.isa;
+    options.backend = run.backend;
+    options.numeric_class = run.numeric_class;
+    options.products = run.products;
     if (run.list) return dp_check_list(&options);
     options.report = dp_run_wants_result(&run);
     char *command = dp_command_line(argc, argv);
-    cJSON *document =
-        options.report ? dp_document_begin("check", command != NULL ? command : "dflash-parity check", run.filter)
-                       : NULL;
+    cJSON *document = options.report
+                          ? dp_document_begin("check", command != NULL ? command : "dflash-parity check", run.filter)
+                          : NULL;
     dp_result result;
     dp_check(&options, &result);
     code = print_result(&result, &run, document);

@@ -58,8 +58,15 @@ static void run_case(gate *g, const dp_case *item) {
                                       .precision = item->precision,
                                       .threads = (int)g->run->threads,
                                       .isa = g->run->isa,
+                                      .backend = g->run->backend,
+                                      .numeric_class = g->run->numeric_class,
+                                      .products = g->run->products,
                                       .report = g->json != NULL};
-    dp_result result = {.options = &options, .isa = "", .backend = "cpu", .numeric_class = "exact"};
+    dp_result result = {.options = &options,
+                        .isa = "",
+                        .device = {.backend = df_backend_name(options.backend),
+                                   .numeric_class = df_class_name(options.numeric_class),
+                                   .products = df_products_name(options.products)}};
     if (dp_case_prepare(item, &result.error) == DF_OK)
         dp_check(&options, &result);
     else

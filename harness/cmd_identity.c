@@ -84,7 +84,10 @@ static dp_identity_options options_for(const identity *d, int schedules, bool br
                                  .brief = brief,
                                  .digests_alone = d->against != NULL,
                                  .threads = (int)d->run.threads,
-                                 .isa = d->run.isa};
+                                 .isa = d->run.isa,
+                                 .backend = d->run.backend,
+                                 .numeric_class = d->run.numeric_class,
+                                 .products = d->run.products};
 }
 
 static void run_checkpoint(identity *d, df_precision precision) {
@@ -107,8 +110,13 @@ static bool has_share(const identity *d, const dp_case *item) { return item->sto
 static void run_case(identity *d, const dp_case *item, int schedules) {
     const dp_identity_options options = options_for(d, schedules, !item->stored);
     char origin[ORIGIN_TEXT];
-    dp_identity_result result = {
-        .name = item->name, .checkpoint = item->checkpoint, .precision = item->precision, .isa = ""};
+    dp_identity_result result = {.name = item->name,
+                                 .checkpoint = item->checkpoint,
+                                 .precision = item->precision,
+                                 .isa = "",
+                                 .device = {.backend = df_backend_name(options.backend),
+                                            .numeric_class = df_class_name(options.numeric_class),
+                                            .products = df_products_name(options.products)}};
     snprintf(origin, sizeof origin, "--cases %s --case %s", d->cases, item->name);
     if (dp_case_prepare(item, &result.error) == DF_OK)
         dp_identity_case(item->name, item->checkpoint, item->oracle, item->precision, &options, &d->list, &result);

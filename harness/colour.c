@@ -12,8 +12,13 @@
 
 static const struct {
     const char *word, *colour;
-} words[] = {{"ok", GREEN},   {"PASS", GREEN},   {"FAIL", RED}, {"REFUSED", RED},
-             {"ERROR", RED}, {"warn", YELLOW}, {"NOTHING COMPARED", YELLOW}};
+} words[] = {{"ok", GREEN},
+             {"PASS", GREEN},
+             {"FAIL", RED},
+             {"REFUSED", RED},
+             {"ERROR", RED},
+             {"warn", YELLOW},
+             {"NOTHING COMPARED", YELLOW}};
 
 bool dp_colour_wanted(FILE *to) {
     const char *none = getenv("NO_COLOR"), *term = getenv("TERM");

@@ -1,8 +1,6 @@
 /* divergence.c - see divergence.h. */
 #include "divergence.h"
 
-#include "stage_set.h"
-
 #include <math.h>
 #include <stdio.h>
 
@@ -16,17 +14,6 @@ const dp_stage_result *dp_first_divergence(const dp_result *result, dp_divergenc
     for (int i = 0; i < result->stage_count; i++)
         if (!result->stage[i].pass) return &result->stage[i];
     return NULL;
-}
-
-const char *dp_stage_coordinates(const dp_stage_result *stage, int64_t flat, char *text, size_t size) {
-    char dims[DP_DIMS_TEXT];
-    int64_t at[4] = {0};
-    for (int i = stage->rank - 1; i >= 0; i--) {
-        at[i] = flat % stage->dim[i];
-        flat /= stage->dim[i];
-    }
-    snprintf(text, size, "%s", dp_dims_text(stage->rank, at, dims));
-    return text;
 }
 
 /* How far off the diverging stage is, in words. */

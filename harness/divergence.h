@@ -11,9 +11,6 @@ const char *dp_divergence_name(dp_divergence_by by); /* "isolated", "chained" */
  * first outside its chained bar; NULL when there is none either. */
 const dp_stage_result *dp_first_divergence(const dp_result *result, dp_divergence_by *by);
 
-/* "[3, 17]": row-major coordinates of a flat index in the stage's shape. */
-const char *dp_stage_coordinates(const dp_stage_result *stage, int64_t flat, char *text, size_t size);
-
 enum { DP_SENTENCE = 1024 };
 /* What happened in one or two plain sentences: what failed, where it began, by how much; or the refusal's code; or what
  * the pass rests on. For the head of a report. */

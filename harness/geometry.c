@@ -176,35 +176,43 @@ static void show(const cJSON *item, char *out, size_t size) {
     cJSON_free(printed);
 }
 
-static df_status differs(const char *name, const cJSON *config, const cJSON *claim, const char *where, df_error *err) {
+/* Who says what, for messages. */
+typedef struct sides {
+    const char *where;     /* the claimant's file */
+    const char *authority; /* "the checkpoint's config" */
+    const char *claimant;  /* "the oracle" */
+    const char *advice;
+} sides;
+
+static df_status differs(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err) {
     char expected[160], found[160];
     show(config, expected, sizeof expected);
     show(claim, found, sizeof found);
     return df_fail(
         err, DF_ERR_REFUSED, "geometry.field.differs",
-        "%s: the geometry field %s differs: the checkpoint's config says %s, the oracle claims %s. They are not of "
-        "one drafter, so no value was compared. Use the oracle of this checkpoint, or correct config.json.",
-        where, name, expected, found);
+        "%s: the geometry field %s differs: %s says %s, %s claims %s. They are not of one drafter, so no value was "
+        "compared. %s",
+        s->where, name, s->authority, expected, s->claimant, found, s->advice);
 }
 
-static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const char *where, df_error *err);
+static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err);
 
-static df_status compare_arrays(const char *name, const cJSON *config, const cJSON *claim, const char *where,
+static df_status compare_arrays(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
                                 df_error *err) {
-    if (cJSON_GetArraySize(config) != cJSON_GetArraySize(claim)) return differs(name, config, claim, where, err);
+    if (cJSON_GetArraySize(config) != cJSON_GetArraySize(claim)) return differs(name, config, claim, s, err);
     const cJSON *theirs = claim->child, *ours;
     int index = 0;
     cJSON_ArrayForEach(ours, config) {
         char element[128];
         snprintf(element, sizeof element, "%s[%d]", name, index++);
-        const df_status status = compare(element, ours, theirs, where, err);
+        const df_status status = compare(element, ours, theirs, s, err);
         if (status != DF_OK) return status;
         theirs = theirs->next;
     }
     return DF_OK;
 }
 
-static df_status compare_objects(const char *name, const cJSON *config, const cJSON *claim, const char *where,
+static df_status compare_objects(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
                                  df_error *err) {
     const char *dot = name[0] != '\0' ? "." : "";
     char field[128], value[160];
@@ -216,11 +224,11 @@ static df_status compare_objects(const char *name, const cJSON *config, const cJ
             show(child, value, sizeof value);
             return df_fail(
                 err, DF_ERR_REFUSED, "geometry.field.missing",
-                "%s: the geometry field %s is missing from the oracle; the checkpoint's config says %s. What is "
-                "not stated cannot be trusted; write the oracle again as oracles/FORMAT.md says.",
-                where, field, value);
+                "%s: the geometry field %s is missing from %s; %s says %s. What is not stated cannot be trusted; write "
+                "the file again as oracles/FORMAT.md says.",
+                s->where, field, s->claimant, s->authority, value);
         }
-        const df_status status = compare(field, child, theirs, where, err);
+        const df_status status = compare(field, child, theirs, s, err);
         if (status != DF_OK) return status;
     }
     cJSON_ArrayForEach(child, claim) {
@@ -230,33 +238,47 @@ static df_status compare_objects(const char *name, const cJSON *config, const cJ
         show(child, value, sizeof value);
         return df_fail(
             err, DF_ERR_REFUSED, "geometry.field.unknown",
-            "%s: the oracle claims %s = %s, a geometry field that %s. Write the oracle again as oracles/FORMAT.md "
-            "says.",
-            where, field, value, known ? "it states twice" : "the checkpoint's config does not give rise to");
+            "%s: %s claims %s = %s, a geometry field that %s%s. Write the file again as oracles/FORMAT.md says.",
+            s->where, s->claimant, field, value, known ? "it states twice" : s->authority,
+            known ? "" : " does not give rise to");
     }
     return DF_OK;
 }
 
-static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const char *where, df_error *err) {
+static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err) {
     bool same = strcmp(type_name(config), type_name(claim)) == 0;
-    if (same && cJSON_IsObject(config)) return compare_objects(name, config, claim, where, err);
-    if (same && cJSON_IsArray(config)) return compare_arrays(name, config, claim, where, err);
+    if (same && cJSON_IsObject(config)) return compare_objects(name, config, claim, s, err);
+    if (same && cJSON_IsArray(config)) return compare_arrays(name, config, claim, s, err);
     if (same && cJSON_IsString(config)) same = strcmp(config->valuestring, claim->valuestring) == 0;
     if (same && cJSON_IsBool(config)) same = cJSON_IsTrue(config) == cJSON_IsTrue(claim);
     if (same && cJSON_IsNumber(config)) same = agree(config->valuedouble, claim->valuedouble, is_real(name));
-    return same ? DF_OK : differs(name, config, claim, where, err);
+    return same ? DF_OK : differs(name, config, claim, s, err);
+}
+
+static df_status compare_records(const cJSON *record, const cJSON *claim, const sides *s, df_error *err) {
+    if (cJSON_IsObject(claim)) return compare("", record, claim, s, err);
+    return df_fail(err, DF_ERR_REFUSED, "geometry.field.differs",
+                   "%s: the geometry record is not a JSON object. Write the file again as oracles/FORMAT.md says.",
+                   s->where);
+}
+
+df_status dp_geometry_compare(const cJSON *first, const cJSON *second, const char *where_first,
+                              const char *where_second, df_error *err) {
+    const sides s = {.where = where_second,
+                     .authority = where_first,
+                     .claimant = "this file",
+                     .advice = "Compare runs of one drafter."};
+    return compare_records(first, second, &s, err);
 }
 
 df_status dp_geometry_check(const df_config *config, const cJSON *claim, const char *where, df_error *err) {
+    const sides s = {.where = where,
+                     .authority = "the checkpoint's config",
+                     .claimant = "the oracle",
+                     .advice = "Use the oracle of this checkpoint, or correct config.json."};
     cJSON *record = dp_geometry_of(config);
     if (record == NULL) return df_fail_memory(err, "a geometry record", 4096);
-    df_status status = DF_OK;
-    if (!cJSON_IsObject(claim))
-        status = df_fail(
-            err, DF_ERR_REFUSED, "geometry.field.differs",
-            "%s: the geometry record is not a JSON object. Write the oracle again as oracles/FORMAT.md says.", where);
-    else
-        status = compare("", record, claim, where, err);
+    const df_status status = compare_records(record, claim, &s, err);
     cJSON_Delete(record);
     return status;
 }

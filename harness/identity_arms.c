@@ -2,6 +2,7 @@
 #include "identity_arms.h"
 
 #include "error.h"
+#include "hosted.h"
 #include "identity_random.h"
 
 #include <stdlib.h>
@@ -77,7 +78,7 @@ static df_status soil(const dp_reference *r, const dp_rig *rig, df_kv *kv, int h
     if (status == DF_OK) {
         memset(values, 0xff, bytes);
         for (int i = 0; i < rows; i++) pos[i] = dp_subject_position(r->subject, held + i);
-        status = df_ingest_ctx(rig->draft, kv, values, pos, rows, err);
+        status = dp_ingest_ctx(rig->draft, kv, values, pos, rows, err);
     }
     if (status == DF_OK) status = dp_step_truncate(r->subject, kv, rows, err);
     free(values);
@@ -155,6 +156,13 @@ static df_status run_isa(const dp_reference *r, int isa, dp_pair *pair, df_error
     return compare_another(r, &options, pair, err);
 }
 
+/* The exact class is one program on both backends. */
+static df_status run_backend(const dp_reference *r, int backend, dp_pair *pair, df_error *err) {
+    df_engine_options options = r->options;
+    options.backend = (df_backend)backend;
+    return compare_another(r, &options, pair, err);
+}
+
 static df_status run_poisoned(const dp_reference *r, int argument, dp_pair *pair, df_error *err) {
     df_engine_options options = r->options;
     (void)argument;
@@ -176,8 +184,8 @@ static df_status run_reused(const dp_reference *r, int argument, dp_pair *pair, 
     (void)argument;
     df_status status = out != NULL ? DF_OK : df_fail_memory(err, "a block's result", values * sizeof *out);
     if (status == DF_OK)
-        status = df_forward_block(r->rig.draft, r->features, in->noise, in->pos + in->context, 0, out, err);
-    if (status == DF_OK) status = df_ctx_features(r->rig.draft, in->taps, 1, out, err);
+        status = dp_forward_block(r->rig.draft, r->features, in->noise, in->pos + in->context, 0, out, err);
+    if (status == DF_OK) status = dp_ctx_features(r->rig.draft, in->taps, 1, out, err);
     if (status == DF_OK) status = compare_all(r, &r->rig, pair, err);
     free(out);
     return status;
@@ -221,17 +229,17 @@ static df_status propose_unobserved(const dp_reference *r, const float *result, 
     float *logits = malloc((size_t)n * (size_t)vocab * sizeof *logits), *raw = malloc((size_t)n * sizeof *raw);
     int32_t *token = malloc(((size_t)n + 1) * sizeof *token); /* the anchor, then what is drafted */
     df_status status = logits != NULL && raw != NULL && token != NULL ? DF_OK : df_fail_memory(err, "a proposal", 0);
-    if (status == DF_OK) status = df_logits(r->rig.draft, r->rig.head, rows, n, logits, err);
+    if (status == DF_OK) status = dp_logits(r->rig.draft, r->rig.head, rows, n, logits, err);
     if (status == DF_OK) status = compare_received(r, DF_STAGE_LOGITS, logits, NULL, pair, err);
     if (status == DF_OK) {
         token[0] = in->anchor;
-        status = df_propose(r->rig.draft, r->rig.head, logits, rows, n, vocab, in->anchor, &greedy,
+        status = dp_propose(r->rig.draft, r->rig.head, logits, rows, n, vocab, in->anchor, &greedy,
                             &(df_proposal){.token = token + 1}, err);
     }
     if (status == DF_OK) status = compare_received(r, DF_STAGE_SELECT_PATH, NULL, token + 1, pair, err);
     if (status == DF_OK) status = compare_received(r, DF_STAGE_MARKOV_TOKENS, NULL, token + 1, pair, err);
     if (status == DF_OK && c->confidence) {
-        status = df_confidence(r->rig.draft, rows, token, n, raw, err);
+        status = dp_confidence(r->rig.draft, rows, token, n, raw, err);
         if (status == DF_OK) status = compare_received(r, DF_STAGE_CONFIDENCE_RAW, raw, NULL, pair, err);
     }
     free(logits);
@@ -250,10 +258,10 @@ static df_status run_unobserved(const dp_reference *r, int argument, dp_pair *pa
     (void)argument;
     df_status status =
         features != NULL && result != NULL ? DF_OK : df_fail_memory(err, "a run's results", (context + block) * 4);
-    if (status == DF_OK) status = df_ctx_features(r->rig.draft, in->taps, in->context, features, err);
+    if (status == DF_OK) status = dp_ctx_features(r->rig.draft, in->taps, in->context, features, err);
     if (status == DF_OK) status = compare_received(r, DF_STAGE_CTX_FEATURES, features, NULL, pair, err);
     if (status == DF_OK)
-        status = df_forward_block(r->rig.draft, features, in->noise, in->pos, in->context, result, err);
+        status = dp_forward_block(r->rig.draft, features, in->noise, in->pos, in->context, result, err);
     if (status == DF_OK) status = compare_received(r, DF_STAGE_FINAL, result, NULL, pair, err);
     if (status == DF_OK && r->rig.head != NULL) status = propose_unobserved(r, result, pair, err);
     if (status == DF_OK) status = make_cache(r, &r->rig, &kv, err);
@@ -266,25 +274,74 @@ static df_status run_unobserved(const dp_reference *r, int argument, dp_pair *pa
     return status;
 }
 
+/* The same round again and again, nobody watching: a race would show in some of them. */
+static df_status run_repeated(const dp_reference *r, int times, dp_pair *pair, df_error *err) {
+    const dp_admission *in = &r->subject->in;
+    const size_t values = (size_t)in->config.block * (size_t)in->config.hidden;
+    float *result = malloc(values * sizeof *result);
+    df_kv *kv = NULL;
+    df_status status = result != NULL ? DF_OK : df_fail_memory(err, "a round's result", values * sizeof *result);
+    if (status == DF_OK) status = make_cache(r, &r->rig, &kv, err);
+    if (status == DF_OK) status = ingest(r, &r->rig, kv, 0, in->context, err);
+    for (int i = 0; status == DF_OK && i < times; i++) {
+        memset(result, 0xff, values * sizeof *result);
+        status = dp_step_round(&r->rig, r->subject, kv, in->noise, in->pos + in->context, result, err);
+        if (status == DF_OK) status = compare_received(r, DF_STAGE_FINAL, result, NULL, pair, err);
+    }
+    df_kv_destroy(kv);
+    free(result);
+    return status;
+}
+
 static const dp_identity_arm arms[] = {
-    {"round.all", run_ingest, 0},
-    {"ingest.chunk1", run_ingest, 1},
-    {"ingest.chunk7", run_ingest, 7},
-    {"ingest.random", run_ingest, AT_RANDOM},
-    {"threads.1", run_threads, 1},
-    {"threads.2", run_threads, 2},
-    {"threads.3", run_threads, 3},
-    {"isa.generic", run_isa, DF_ISA_GENERIC},
-    {"isa.avx2", run_isa, DF_ISA_AVX2},
-    {"isa.avx512", run_isa, DF_ISA_AVX512},
-    {"observer.off", run_unobserved, 0},
-    {"engine.fresh", run_fresh, 0},
-    {"engine.reused", run_reused, 0},
-    {"scratch.poisoned", run_poisoned, 0},
-    {"rows.permuted", dp_arm_rows_permuted, 0},
-    {"rows.nan", dp_arm_rows_beside_nan, 0},
-    {"cache.moved", run_moved, 0},
+    {"round.all", run_ingest, 0, DP_ARM_ANYWHERE},
+    {"ingest.chunk1", run_ingest, 1, DP_ARM_ANYWHERE},
+    {"ingest.chunk7", run_ingest, 7, DP_ARM_ANYWHERE},
+    {"ingest.random", run_ingest, AT_RANDOM, DP_ARM_ANYWHERE},
+    {"threads.1", run_threads, 1, DP_ARM_ON_CPU},
+    {"threads.2", run_threads, 2, DP_ARM_ON_CPU},
+    {"threads.3", run_threads, 3, DP_ARM_ON_CPU},
+    {"isa.generic", run_isa, DF_ISA_GENERIC, DP_ARM_ON_CPU},
+    {"isa.avx2", run_isa, DF_ISA_AVX2, DP_ARM_ON_CPU},
+    {"isa.avx512", run_isa, DF_ISA_AVX512, DP_ARM_ON_CPU},
+    {"observer.off", run_unobserved, 0, DP_ARM_ANYWHERE},
+    {"engine.fresh", run_fresh, 0, DP_ARM_ANYWHERE},
+    {"engine.reused", run_reused, 0, DP_ARM_ANYWHERE},
+    {"scratch.poisoned", run_poisoned, 0, DP_ARM_ANYWHERE},
+    {"rows.permuted", dp_arm_rows_permuted, 0, DP_ARM_ANYWHERE},
+    {"rows.nan", dp_arm_rows_beside_nan, 0, DP_ARM_ANYWHERE},
+    {"cache.moved", run_moved, 0, DP_ARM_ANYWHERE},
+    {"repeated.1000", run_repeated, 1000, DP_ARM_ON_DEVICE},
+    {"backend.cuda", run_backend, DF_BACKEND_CUDA, DP_ARM_CPU_DEVICE},
+    {"backend.cpu", run_backend, DF_BACKEND_CPU, DP_ARM_DEVICE_EXACT},
 };
+
+static bool has_device(void) {
+    const df_engine_options options = {.backend = DF_BACKEND_CUDA};
+    df_engine *engine = NULL;
+    df_error err;
+    const bool made = df_engine_create(&options, &engine, &err) == DF_OK;
+    df_engine_destroy(engine);
+    return made;
+}
+
+bool dp_identity_arm_applies(const dp_identity_arm *arm, const df_engine_options *reference) {
+    const bool cpu = reference->backend == DF_BACKEND_CPU,
+               exact = reference->numeric_class == DF_CLASS_EXACT && reference->products == DF_PRODUCTS_F32;
+    switch (arm->scope) {
+    case DP_ARM_ON_CPU:
+        return cpu;
+    case DP_ARM_ON_DEVICE:
+        return !cpu;
+    case DP_ARM_CPU_DEVICE:
+        return cpu && exact && has_device();
+    case DP_ARM_DEVICE_EXACT:
+        return !cpu && exact;
+    case DP_ARM_ANYWHERE:
+        break;
+    }
+    return true;
+}
 
 int dp_identity_arm_count(void) { return (int)(sizeof arms / sizeof *arms); }
 const dp_identity_arm *dp_identity_arm_at(int index) { return &arms[index]; }

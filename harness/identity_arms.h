@@ -18,12 +18,25 @@ typedef struct dp_reference {
     dp_recording block; /* ctx.*, forward_block, the proposal, kv.* */
 } dp_reference;
 
+/* References that an arm is about. */
+typedef enum dp_arm_scope {
+    DP_ARM_ANYWHERE = 0,
+    DP_ARM_ON_DEVICE,   /* what a device's scheduling could change */
+    DP_ARM_ON_CPU,      /* threads and instruction sets are the CPU's */
+    DP_ARM_CPU_DEVICE,  /* the exact class on the CPU, on a machine with a CUDA device */
+    DP_ARM_DEVICE_EXACT /* the exact class on a device */
+} dp_arm_scope;
+
 typedef struct dp_identity_arm {
     const char *name;
     /* Adds what it compared to *pair. */
     df_status (*run)(const dp_reference *reference, int argument, dp_pair *pair, df_error *err);
     int argument;
+    dp_arm_scope scope;
 } dp_identity_arm;
+
+/* Whether the arm says something about a reference with these options, on this machine. */
+bool dp_identity_arm_applies(const dp_identity_arm *arm, const df_engine_options *reference);
 
 int dp_identity_arm_count(void);
 const dp_identity_arm *dp_identity_arm_at(int index);

@@ -76,7 +76,7 @@ static df_status run_arms(run *r) {
     df_status status = DF_OK;
     for (int i = 0; status == DF_OK && i < dp_identity_arm_count(); i++) {
         const dp_identity_arm *arm = dp_identity_arm_at(i);
-        if (!selected(r, arm->name)) continue;
+        if (!selected(r, arm->name) || !dp_identity_arm_applies(arm, &r->reference.options)) continue;
         dp_outcome *outcome = begin(r, arm->name);
         status = judge(arm->run(&r->reference, arm->argument, &outcome->pair, r->err), outcome, r->err);
         finish(r, outcome);
@@ -219,7 +219,11 @@ static bool any_selected(const run *r) {
 
 static df_status run_all(run *r, const char *checkpoint, const char *oracle, dp_digest_list *digests) {
     dp_identity_result *out = r->out;
-    const df_engine_options engine = {.threads = r->options->threads, .isa = r->options->isa};
+    const df_engine_options engine = {.backend = r->options->backend,
+                                      .numeric_class = r->options->numeric_class,
+                                      .products = r->options->products,
+                                      .threads = r->options->threads,
+                                      .isa = r->options->isa};
     df_status status = dp_subject_open(out->name, checkpoint, oracle, out->precision, r->options->seed,
                                        r->options->hooks, &r->subject, r->err);
     out->family = r->subject.in.config.family;
@@ -227,6 +231,7 @@ static df_status run_all(run *r, const char *checkpoint, const char *oracle, dp_
     if (status != DF_OK) return status;
     out->threads = df_engine_threads(r->reference.rig.engine);
     out->isa = df_engine_isa(r->reference.rig.engine);
+    df_engine_describe(r->reference.rig.engine, &out->device);
     if (digests != NULL) status = dp_digests_add(digests, out->name, &r->reference.block, r->err);
     if (status != DF_OK || r->options->digests_alone) return status;
     if (r->options->replay != NULL) return run_one(r, replay_arm, run_replay);
@@ -249,6 +254,9 @@ void dp_identity_case(const char *name, const char *checkpoint, const char *orac
                                 .precision = precision,
                                 .seed = options->seed,
                                 .isa = "",
+                                .device = {.backend = df_backend_name(options->backend),
+                                           .numeric_class = df_class_name(options->numeric_class),
+                                           .products = df_products_name(options->products)},
                                 .seconds = dp_seconds()};
     run r = {.options = options, .out = out, .err = &out->error};
     const bool wanted = options->digests_alone || options->replay != NULL || any_selected(&r);

@@ -17,6 +17,9 @@ typedef struct dp_identity_options {
     bool digests_alone; /* the reference run, and no arm */
     int threads;
     df_isa isa;
+    df_backend backend;
+    df_class numeric_class;
+    df_products products;
     const dp_identity_hooks *hooks; /* NULL: none; tests only */
 } dp_identity_options;
 
@@ -49,6 +52,7 @@ typedef struct dp_identity_result {
     df_family family;
     int threads;
     const char *isa;
+    df_device_facts device;
     dp_outcome arm[DP_OUTCOME_MOST];
     int arm_count; /* with those not run */
     int compared, failed, not_run;

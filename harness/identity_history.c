@@ -2,6 +2,7 @@
 #include "identity_history.h"
 
 #include "error.h"
+#include "hosted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,11 +91,11 @@ static df_status roll_back(history *h, int rows) {
 static df_status draft_from_ledger(history *h) {
     df_status status = df_kv_truncate(h->ledger, h->synced, h->err);
     if (status == DF_OK && h->committed > h->synced)
-        status = df_ingest_ctx(h->rig->draft, h->ledger, h->features + (size_t)h->synced * (size_t)h->c->hidden,
+        status = dp_ingest_ctx(h->rig->draft, h->ledger, h->features + (size_t)h->synced * (size_t)h->c->hidden,
                                h->pos + h->synced, h->committed - h->synced, h->err);
     if (status != DF_OK) return status;
     h->synced = h->committed;
-    return df_forward_round(h->rig->draft, h->ledger, h->noise, h->pos + h->committed, h->expected, h->err);
+    return dp_forward_round(h->rig->draft, h->ledger, h->noise, h->pos + h->committed, h->expected, h->err);
 }
 
 /* Stage by stage against forward_block. */

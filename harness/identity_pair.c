@@ -66,20 +66,10 @@ static void compare_integers(const int32_t *a, const int32_t *b, dp_pair_stage *
 }
 
 /* The bar of a stage from the case's oracle. */
-static df_status bar_of(const dp_admission *bars, const char *name, bool *known, dp_bar *bar, df_error *err) {
+static void bar_of(const dp_admission *bars, const char *name, bool *known, dp_bar *bar) {
     const dp_stage_spec *spec = dp_stage_set_find(&bars->stages, name);
-    dp_array truth = {.value = NULL}, reference = {.value = NULL};
-    dp_difference bracket;
     *known = spec != NULL && !spec->exact;
-    if (!*known) return DF_OK;
-    df_status status = dp_oracle_stage(bars->oracle, DP_RUN_F64, name, &truth, err);
-    if (status == DF_OK) status = dp_oracle_stage(bars->oracle, DP_RUN_F32, name, &reference, err);
-    if (status == DF_OK)
-        status = dp_compare(reference.value, &truth, dp_row_length(spec->stage, spec->rank, spec->dim), &bracket, err);
-    if (status == DF_OK) *bar = dp_bar_chained(&bracket);
-    dp_array_release(&truth);
-    dp_array_release(&reference);
-    return status;
+    if (*known) *bar = dp_bar_chained(&bars->bracket[spec - bars->stages.spec]);
 }
 
 /* Beyond DP_ULP_MOST: is the distance between the two sides what two float32 programs may lie apart? */
@@ -88,8 +78,9 @@ static df_status judge_by_envelope(df_stage kind, const float *a, const float *b
     dp_bar bar;
     dp_difference difference;
     bool known;
-    df_status status = bar_of(bars, stage->name, &known, &bar, err);
-    if (status != DF_OK || !known) return status;
+    df_status status = DF_OK;
+    bar_of(bars, stage->name, &known, &bar);
+    if (!known) return status;
     const size_t bytes = (size_t)stage->compared * sizeof(double);
     double *got = malloc(bytes), *want = malloc(bytes);
     if (got == NULL || want == NULL) {

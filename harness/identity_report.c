@@ -1,6 +1,8 @@
 /* identity_report.c - see identity_report.h. */
 #include "identity_report.h"
 
+#include "environment.h"
+
 #include <string.h>
 
 enum { COMMAND_TEXT = 8192 };
@@ -174,6 +176,7 @@ cJSON *dp_identity_json(const dp_identity_result *result, const char *origin) {
     }
     cJSON_AddStringToObject(object, "family", df_family_name(result->family));
     cJSON_AddStringToObject(object, "precision", df_precision_name(result->precision));
+    dp_add_device(object, &result->device);
     cJSON_AddStringToObject(object, "isa", result->isa);
     cJSON_AddNumberToObject(object, "threads", result->threads);
     cJSON_AddNumberToObject(object, "seed", (double)result->seed);

@@ -1,5 +1,6 @@
 /* identity_rows.c - arms about the rows that share a call: in another order, and beside rows full of NaN. */
 #include "error.h"
+#include "hosted.h"
 #include "identity_arms.h"
 #include "identity_random.h"
 
@@ -53,7 +54,7 @@ static bool of_one_row(df_stage stage) {
 }
 
 static df_status run_logits(const dp_reference *r, const float *rows, int n, float *logits, df_error *err) {
-    return df_logits(r->rig.draft, r->rig.head, rows, n, logits, err);
+    return dp_logits(r->rig.draft, r->rig.head, rows, n, logits, err);
 }
 
 /* The harvested rows of the reference's `final`. */
@@ -105,9 +106,9 @@ df_status dp_arm_rows_permuted(const dp_reference *r, int argument, dp_pair *pai
     if (status == DF_OK) {
         gather_rows(in->taps, order, in->context, tap, taps);
         df_draft_observe(r->rig.draft, dp_recording_observe, &run);
-        status = df_ctx_features(r->rig.draft, taps, in->context, features, err);
+        status = dp_ctx_features(r->rig.draft, taps, in->context, features, err);
         if (status == DF_OK)
-            status = df_forward_block(r->rig.draft, features, in->noise, in->pos, in->context, out, err);
+            status = dp_forward_block(r->rig.draft, features, in->noise, in->pos, in->context, out, err);
         df_draft_observe(r->rig.draft, NULL, NULL);
     }
     if (status == DF_OK) status = dp_recording_status(&run, err);
@@ -155,7 +156,7 @@ static df_status features_beside_nan(const dp_reference *r, dp_pair *pair, df_er
     float *taps = between_nan(in->taps, in->context, (size_t)c->n_taps * (size_t)c->hidden),
           *features = malloc(all * (size_t)c->hidden * sizeof *features);
     df_status status = taps != NULL && features != NULL ? DF_OK : df_fail_memory(err, "rows beside NaN", all * 4);
-    if (status == DF_OK) status = df_ctx_features(r->rig.draft, taps, (int)all, features, err);
+    if (status == DF_OK) status = dp_ctx_features(r->rig.draft, taps, (int)all, features, err);
     if (status == DF_OK) status = compare_live(r, DF_STAGE_CTX_FEATURES, features, in->context, c->hidden, pair, err);
     free(taps);
     free(features);

@@ -2,6 +2,7 @@
 #include "identity_run.h"
 
 #include "error.h"
+#include "hosted.h"
 #include "proposal.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static df_status add_context(const df_config *c, int context, int held, dp_recor
 df_status dp_record_features(const dp_rig *rig, const dp_subject *subject, float *features, dp_recording *out,
                              df_error *err) {
     df_draft_observe(rig->draft, dp_recording_observe, out);
-    const df_status status = df_ctx_features(rig->draft, subject->in.taps, subject->in.context, features, err);
+    const df_status status = dp_ctx_features(rig->draft, subject->in.taps, subject->in.context, features, err);
     df_draft_observe(rig->draft, NULL, NULL);
     return status == DF_OK ? dp_recording_status(out, err) : status;
 }
@@ -98,7 +99,7 @@ df_status dp_record_block(const dp_rig *rig, const dp_subject *subject, const dp
     df_status status = take_result(c, &result, err);
     if (status != DF_OK) return status;
     df_draft_observe(rig->draft, dp_recording_observe, out);
-    status = df_forward_block(rig->draft, input->features, input->noise, input->pos, input->context, result, err);
+    status = dp_forward_block(rig->draft, input->features, input->noise, input->pos, input->context, result, err);
     df_draft_observe(rig->draft, NULL, NULL);
     status = finish(rig, subject, status, result, out, err);
     if (status == DF_OK) status = add_context(c, input->context, held, out, err);
@@ -132,7 +133,7 @@ static void show(const dp_subject *subject, df_kv *kv, char kind, bool before) {
 df_status dp_step_ingest(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *features,
                          const int32_t *pos, int rows, df_error *err) {
     show(subject, kv, 'i', true);
-    const df_status status = df_ingest_ctx(rig->draft, kv, features, pos, rows, err);
+    const df_status status = dp_ingest_ctx(rig->draft, kv, features, pos, rows, err);
     show(subject, kv, 'i', false);
     return status;
 }
@@ -147,7 +148,7 @@ df_status dp_step_truncate(const dp_subject *subject, df_kv *kv, int rows, df_er
 df_status dp_step_round(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *noise, const int32_t *pos,
                         float *out, df_error *err) {
     show(subject, kv, 'd', true);
-    const df_status status = df_forward_round(rig->draft, kv, noise, pos, out, err);
+    const df_status status = dp_forward_round(rig->draft, kv, noise, pos, out, err);
     show(subject, kv, 'd', false);
     return status;
 }

@@ -11,12 +11,15 @@
 #ifndef DP_ISOLATED_H
 #define DP_ISOLATED_H
 
+#include "admission.h"
+#include "approx.h"
 #include "compare.h"
+#include "recording.h"
 
 enum { DP_BOUND_TEXT = 96 };
 
 typedef struct dp_isolated {
-    bool judged; /* false: the stage was not run alone (a filter, or it has no arithmetic of its own) */
+    bool judged; /* false: the stage was not run alone (a filter, or it is a decision and no formula) */
     bool fed;    /* every input was the oracle's own; false: some were the run's, because the oracle stores samples */
     bool pass;
     dp_difference difference; /* against the float64 evaluation on the same inputs */
@@ -25,11 +28,42 @@ typedef struct dp_isolated {
     double worst_got, worst_want, worst_bound;
     double tightness; /* median of bound / |error| over the elements that have an error; 0 when none has */
     double noise; /* root mean square over the elements of error / expected rounding noise: about 1 in a correct run */
-    double noise_bar; /* not to be exceeded by it */
-    /* Whether the oracle's own stages follow from each other: largest |float64 evaluation - oracle| over what rounding
-     * the inputs to float32 can change; above 1 the stage fails. Negative: not known, because inputs were the run's. */
+    double noise_bar; /* not to be exceeded by it (bounds.h) */
+    double peak;      /* largest |error| / expected rounding noise of any element */
+    double peak_bar;  /* not to be exceeded by it (bounds.h) */
+    /* Whether the oracle's own stages follow from each other: largest |oracle - float64 evaluation on the oracle's own
+     * inputs| over the bound of a float64 run; above 1 the stage fails. Negative: not known, because the oracle stores
+     * samples of an input. */
     double oracle_share;
-    char bound[DP_BOUND_TEXT]; /* the bound in words, e.g. "gamma_70 sum |w||x|" */
+    char bound[DP_BOUND_TEXT]; /* the bound in words, e.g. "sum of ulp/2 of the partial sums" */
 } dp_isolated;
+
+/* Plants a fault in a stage as it was computed, before it is recorded or replaced. For tests; no command sets it. */
+typedef struct dp_plant {
+    void (*change)(void *user, df_stage stage, int layer, int64_t count, float *value, int32_t *integer);
+    void *user;
+} dp_plant;
+
+typedef struct dp_isolated_options {
+    df_engine *engine;
+    df_draft *draft;
+    const df_table *head; /* NULL when the oracle's reference ran none */
+    /* The same weights in host memory, which the formulas are evaluated from: `draft` and `head` on the CPU. */
+    df_draft *witness;
+    const df_table *witness_head;
+    const dp_admission *in;
+    const dp_recording *chained; /* the run's own block and cache: what the cache is held against */
+    const char *filter;          /* only stages that it matches are judged; NULL: all */
+    const dp_plant *plant;       /* NULL: none */
+} dp_isolated_options;
+
+/* Runs the block alone, stage by stage, and fills out[in->stages.count], in the order of the stages. */
+df_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, df_error *err);
+
+/* Judges one stage: got[array->count] against want[array->count], both the elements that `array` describes (its values
+ * are not read). `group` elements share their roundings. Sets difference, share, tightness, noise, peak, their bars and
+ * pass; the rest is left alone. */
+df_status dp_isolated_judge(const double *got, const dp_approx *want, const dp_array *array, int64_t row, int64_t group,
+                            dp_isolated *out, df_error *err);
 
 #endif

@@ -15,16 +15,24 @@ static const struct {
     {"check", "one checkpoint against one oracle: every stage, every round, one verdict", cmd_check},
     {"gate", "every case of fixtures/cases.json, one verdict", cmd_gate},
     {"identity", "the same bits however the work is cut: rounds, histories, threads, instruction sets", cmd_identity},
+    {"record", "one run's stages, bit by bit, as a file", cmd_record},
+    {"compare", "two files, stage by stage: recordings of any engine, oracles", cmd_compare},
+    {"bisect", "where two runs part: the first divergent stage, and the commit that made it so", cmd_bisect},
+    {"soak", "many isolated runs on random inputs: no false alarm", cmd_soak},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
+    {"gpu-record", "what a machine with a GPU found, as one file", cmd_gpu_record},
+    {"release-check", "whether the records of GPUs were made of these sources", cmd_release_check},
     {"bench", "load time, forward times, memory", cmd_bench},
 };
 
 static void print_help(FILE *to) {
     fprintf(to, "usage: dflash-parity COMMAND [options]\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
-    fprintf(to, "\n  --version what was built, and how\n  --help    this text; every command has its own --help\n");
+        fprintf(to, "  %-14s %s\n", commands[i].name, commands[i].what);
+    fprintf(
+        to,
+        "\n  --version      what was built, and how\n  --help         this text; every command has its own --help\n");
 }
 
 int main(int argc, char **argv) {

@@ -188,7 +188,8 @@ static df_status tokens_of_logits(dp_result *result, df_error *err) {
     dp_plot_data *const data = &result->plot;
     const dp_margins *m = &data->margins[0];
     dp_tokens *const out = &data->tokens;
-    if (result->family != DF_FAMILY_DFLASH && result->options->filter != NULL) return DF_OK; /* something else may choose */
+    if (result->family != DF_FAMILY_DFLASH && result->options->filter != NULL)
+        return DF_OK; /* something else may choose */
     if (out->stage[0] != '\0' || data->margins_count != 1 || strcmp(m->stage, "logits") != 0) return DF_OK;
     const size_t bytes = (size_t)m->rows * sizeof *out->got;
     out->got = allocate(m->rows, sizeof *out->got);

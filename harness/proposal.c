@@ -2,6 +2,7 @@
 #include "proposal.h"
 
 #include "error.h"
+#include "hosted.h"
 #include "sha256.h"
 #include "stage_set.h"
 
@@ -66,7 +67,7 @@ static df_status run_confidence(df_draft *draft, const float *rows, const int32_
                                        .cap = df_draft_config(draft)->block + 1,
                                        .accepted = -1};
     int window = 0;
-    df_status status = df_confidence(draft, rows, prev, n, raw, err);
+    df_status status = dp_confidence(draft, rows, prev, n, raw, err);
     if (status == DF_OK) status = df_verify_window(&options, raw, n, &window, err);
     if (status != DF_OK) return status;
     const int32_t shown = window;
@@ -90,9 +91,9 @@ df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *fi
     if (logits == NULL || raw == NULL || token == NULL || prev == NULL)
         status = df_fail_memory(err, "the logits of a block", bytes);
     df_draft_observe(draft, dp_recording_observe, recording);
-    if (status == DF_OK) status = df_logits(draft, head, rows, n, logits, err);
+    if (status == DF_OK) status = dp_logits(draft, head, rows, n, logits, err);
     if (status == DF_OK)
-        status = df_propose(draft, head, logits, rows, n, vocab, anchor, &greedy, &(df_proposal){.token = token}, err);
+        status = dp_propose(draft, head, logits, rows, n, vocab, anchor, &greedy, &(df_proposal){.token = token}, err);
     if (status == DF_OK && c->confidence) {
         previous_tokens(anchor, token, n, prev);
         status = run_confidence(draft, rows, prev, n, raw, recording, err);

@@ -174,3 +174,47 @@ cleanup:
     free(list);
     return status;
 }
+
+/* ---- Writing
+ * ----------------------------------------------------------------------------------------------------------- */
+
+cJSON *dp_tensor_record(const df_tensor_view *view, const char *sha256) {
+    cJSON *record = cJSON_CreateObject();
+    if (cJSON_AddStringToObject(record, "dtype", view->dtype) == NULL) goto failed;
+    cJSON *shape = cJSON_AddArrayToObject(record, "shape");
+    for (int i = 0; i < view->rank; i++)
+        if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)view->dim[i]))) goto failed;
+    if (cJSON_AddStringToObject(record, "sha256", sha256) == NULL) goto failed;
+    return record;
+failed:
+    cJSON_Delete(record);
+    return NULL;
+}
+
+df_status dp_provenance_of(const df_draft *draft, int threads, cJSON **out, df_error *err) {
+    const int total = df_draft_tensor_count(draft);
+    int count = 0;
+    *out = cJSON_CreateObject();
+    item *list = calloc((size_t)total + 1, sizeof *list);
+    bool good = *out != NULL && list != NULL;
+    for (int i = 0; good && i < total; i++) {
+        list[count].view = df_draft_tensor(draft, i);
+        list[count].position = count;
+        count += list[count].view.used;
+    }
+    if (good) {
+        qsort(list, (size_t)count, sizeof *list, largest_first);
+        digest_all(list, count, threads);
+        qsort(list, (size_t)count, sizeof *list, in_file_order);
+    }
+    for (int i = 0; good && i < count; i++) {
+        cJSON *record = dp_tensor_record(&list[i].view, list[i].digest);
+        good = record != NULL && cJSON_AddItemToObject(*out, list[i].view.name, record);
+        if (!good) cJSON_Delete(record);
+    }
+    free(list);
+    if (good) return DF_OK;
+    cJSON_Delete(*out);
+    *out = NULL;
+    return df_fail_memory(err, "the record of the tensors", (size_t)total * sizeof *list);
+}

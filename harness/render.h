@@ -22,7 +22,8 @@ typedef enum dp_report_format {
 /* The format that `length` bytes of `name` spell. False: there is none. */
 bool dp_report_format_parse(const char *name, size_t length, dp_report_format *out);
 
-/* Renders into a string that the caller frees. `colour` matters to text alone. Codes: "memory" and those of the format. */
+/* Renders into a string that the caller frees. `colour` matters to text alone. Codes: "memory" and those of the format.
+ */
 df_status dp_render(const dp_result_file *file, dp_report_format format, bool colour, char **out, df_error *err);
 
 /* The renderers; what they write to is memory. */

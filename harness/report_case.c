@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include "divergence.h"
+#include "environment.h"
 #include "json_number.h"
 #include "run_options.h"
 
@@ -13,11 +14,23 @@ static char *word(const char *text) { return (char *)(uintptr_t)text; }
 
 /* The check of this case alone; the caller frees it. */
 static char *check_command(const dp_check_options *o) {
-    char *argv[12] = {word("check"), word("--checkpoint"), word(o->checkpoint), word("--oracle"), word(o->oracle)};
+    char *argv[18] = {word("check"), word("--checkpoint"), word(o->checkpoint), word("--oracle"), word(o->oracle)};
     int argc = 5;
     if (o->precision != DF_PRECISION_STORED) {
         argv[argc++] = word("--precision");
         argv[argc++] = word(df_precision_name(o->precision));
+    }
+    if (o->backend != DF_BACKEND_CPU) {
+        argv[argc++] = word("--backend");
+        argv[argc++] = word(df_backend_name(o->backend));
+    }
+    if (o->numeric_class != DF_CLASS_EXACT) {
+        argv[argc++] = word("--class");
+        argv[argc++] = word(df_class_name(o->numeric_class));
+    }
+    if (o->products != DF_PRODUCTS_F32) {
+        argv[argc++] = word("--products");
+        argv[argc++] = word(df_products_name(o->products));
     }
     if (o->head != NULL) {
         argv[argc++] = word("--lm-head");
@@ -64,8 +77,8 @@ static void add_subject(cJSON *object, const dp_result *result) {
     add_copy(oracle, "provenance", result->facts.provenance);
     add_text(object, "family", admitted ? df_family_name(result->family) : NULL);
     cJSON_AddStringToObject(object, "precision", df_precision_name(result->options->precision));
-    cJSON_AddStringToObject(object, "backend", result->backend);
-    cJSON_AddStringToObject(object, "class", result->numeric_class);
+    dp_add_device(object, &result->device);
+    if (result->device.device[0] == '\0') cJSON_AddNullToObject(object, "device");
     add_text(object, "isa", result->isa);
     cJSON_AddNumberToObject(object, "threads", result->threads);
     cJSON_AddNumberToObject(object, "context_rows", admitted ? result->context : 0);
@@ -120,8 +133,8 @@ cJSON *dp_case_json(const char *name, const dp_result *result) {
     add_divergence(object, result);
     cJSON *stages = cJSON_AddArrayToObject(object, "stages");
     for (int i = 0; i < result->stage_count; i++)
-        cJSON_AddItemToArray(stages, dp_stage_json(&result->stage[i],
-                                                   i < result->plot.stage_count ? &result->plot.stage[i] : NULL));
+        cJSON_AddItemToArray(
+            stages, dp_stage_json(&result->stage[i], i < result->plot.stage_count ? &result->plot.stage[i] : NULL));
     cJSON *arms = cJSON_AddArrayToObject(object, "rounds");
     for (int i = 0; i < result->arm_count; i++) cJSON_AddItemToArray(arms, dp_arm_json(&result->arm[i]));
     cJSON *growth = cJSON_AddArrayToObject(object, "growth");

@@ -19,6 +19,21 @@ static void now(char text[WHEN_TEXT]) {
         snprintf(text, WHEN_TEXT, "1970-01-01T00:00:00Z");
 }
 
+/* The environment's facts about a device, those of the first case that ran on one. */
+static void add_device(cJSON *environment, const df_device_facts *facts) {
+    static const char *const keys[] = {"gpu", "driver", "cublas"};
+    const bool ran = facts != NULL && facts->device[0] != '\0';
+    const char *const values[] = {ran ? facts->device : "", ran ? facts->driver : "", ran ? facts->cublas : ""};
+    if (cJSON_IsString(cJSON_GetObjectItemCaseSensitive(environment, "gpu"))) return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(environment, keys[i]);
+        cJSON_AddItemToObject(environment, keys[i],
+                              values[i][0] != '\0' ? cJSON_CreateString(values[i]) : cJSON_CreateNull());
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(environment, "tf32");
+    cJSON_AddItemToObject(environment, "tf32", ran ? cJSON_CreateBool(facts->tf32) : cJSON_CreateNull());
+}
+
 cJSON *dp_document_begin(const char *tool, const char *command, const char *filter) {
     char when[WHEN_TEXT];
     cJSON *document = cJSON_CreateObject();
@@ -35,12 +50,15 @@ cJSON *dp_document_begin(const char *tool, const char *command, const char *filt
     else
         cJSON_AddNullToObject(document, "filter");
     cJSON_AddNumberToObject(document, "seconds", 0.0);
-    cJSON_AddItemToObject(document, "environment", dp_environment());
+    cJSON *environment = dp_environment();
+    add_device(environment, NULL);
+    cJSON_AddItemToObject(document, "environment", environment);
     cJSON_AddArrayToObject(document, "cases");
     return document;
 }
 
 void dp_document_add(cJSON *document, const char *name, const dp_result *result) {
+    if (document != NULL) add_device(cJSON_GetObjectItemCaseSensitive(document, "environment"), &result->device);
     cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(document, "cases"), dp_case_json(name, result));
 }
 

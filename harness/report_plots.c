@@ -24,8 +24,7 @@ static cJSON *scatter_json(const dp_scatter *scatter) {
     cJSON_AddStringToObject(object, "stage", scatter->stage);
     cJSON_AddNumberToObject(object, "of", (double)scatter->of);
     cJSON *index = cJSON_AddArrayToObject(object, "index");
-    for (int i = 0; i < scatter->count; i++)
-        cJSON_AddItemToArray(index, cJSON_CreateNumber((double)scatter->index[i]));
+    for (int i = 0; i < scatter->count; i++) cJSON_AddItemToArray(index, cJSON_CreateNumber((double)scatter->index[i]));
     add_numbers(object, "got", scatter->got, scatter->count, true);
     add_numbers(object, "want", scatter->want, scatter->count, true);
     add_numbers(object, "error", scatter->error, scatter->count, false);
@@ -67,8 +66,7 @@ cJSON *dp_plots_json(const dp_plot_data *data) {
     cJSON_AddItemToObject(object, "rope", rope_json(&data->rope));
     if (data->margins_count > 0) {
         cJSON *margins = cJSON_AddArrayToObject(object, "margins");
-        for (int i = 0; i < data->margins_count; i++)
-            cJSON_AddItemToArray(margins, margins_json(&data->margins[i]));
+        for (int i = 0; i < data->margins_count; i++) cJSON_AddItemToArray(margins, margins_json(&data->margins[i]));
     } else
         cJSON_AddNullToObject(object, "margins");
     cJSON_AddItemToObject(object, "tokens", tokens_json(&data->tokens));

@@ -75,6 +75,8 @@ static void add_isolated(cJSON *object, const dp_stage_result *stage) {
     dp_json_add_number(isolated, "tightness", alone->tightness);
     dp_json_add_number(isolated, "noise", alone->noise);
     dp_json_add_number(isolated, "noise_bar", alone->noise_bar);
+    dp_json_add_number(isolated, "peak", alone->peak);
+    dp_json_add_number(isolated, "peak_bar", alone->peak_bar);
     if (alone->oracle_share < 0.0)
         cJSON_AddNullToObject(isolated, "oracle_share");
     else
@@ -92,8 +94,8 @@ static void add_plot(cJSON *object, const dp_stage_plot *plot) {
     }
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < plot->rows; i++)
-        cJSON_AddItemToArray(rows, plot->row[i] < 0.0 ? cJSON_CreateNull()
-                                                      : dp_json_number(dp_plot_digits(plot->row[i])));
+        cJSON_AddItemToArray(rows,
+                             plot->row[i] < 0.0 ? cJSON_CreateNull() : dp_json_number(dp_plot_digits(plot->row[i])));
     add_count(object, "row_group", plot->row_group);
     cJSON *ulp = cJSON_AddArrayToObject(object, "ulp");
     for (int i = 0; i < DP_ULP_BINS; i++) cJSON_AddItemToArray(ulp, cJSON_CreateNumber((double)plot->ulp[i]));

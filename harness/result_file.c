@@ -24,6 +24,20 @@ static dp_verdict read_verdict(dp_json_reader *reader, const cJSON *object) {
     return DP_ERROR;
 }
 
+static void read_device(dp_json_reader *reader, const cJSON *object, df_device_facts *facts) {
+    facts->backend = dp_read_text(reader, object, "backend");
+    facts->numeric_class = dp_read_text(reader, object, "class");
+    facts->products = dp_read_text(reader, object, "products");
+    const cJSON *device = dp_read_object_or_null(reader, object, "device");
+    if (device == NULL) return;
+    snprintf(facts->device, sizeof facts->device, "%s", dp_read_text(reader, device, "name"));
+    snprintf(facts->driver, sizeof facts->driver, "%s", dp_read_text(reader, device, "driver"));
+    snprintf(facts->runtime, sizeof facts->runtime, "%s", dp_read_text(reader, device, "runtime"));
+    facts->capability = (int)dp_read_integer(reader, device, "capability", 0, INT32_MAX);
+    facts->multiprocessors = (int)dp_read_integer(reader, device, "multiprocessors", 0, INT32_MAX);
+    facts->tf32 = dp_read_bool(reader, device, "tf32");
+}
+
 static void read_subject(dp_json_reader *reader, const cJSON *object, dp_result_case *out) {
     dp_result *const result = &out->result;
     const cJSON *checkpoint = dp_read_object(reader, object, "checkpoint");
@@ -45,8 +59,7 @@ static void read_subject(dp_json_reader *reader, const cJSON *object, dp_result_
     }
     if (!df_precision_parse(dp_read_text(reader, object, "precision"), &out->options.precision))
         dp_read_wrong(reader, "precision", "the name of a precision mode");
-    result->backend = dp_read_text(reader, object, "backend");
-    result->numeric_class = dp_read_text(reader, object, "class");
+    read_device(reader, object, &result->device);
     result->isa = dp_read_text_or_null(reader, object, "isa");
     if (result->isa == NULL) result->isa = "";
     result->threads = (int)dp_read_integer(reader, object, "threads", 0, INT32_MAX);
@@ -136,10 +149,11 @@ static void check_verdict(dp_json_reader *reader, const dp_result *r) {
                       : r->verdict == DP_NOTHING ? compared == 0
                                                  : true;
     if (reader->status != DF_OK || fits) return;
-    reader->status = df_fail(reader->err, DF_ERR_REFUSED, "result.counts",
-                             "%s, %s: the verdict is %s, and of %d comparisons %d failed. The file was changed after it "
-                             "was written; write it again with --out.",
-                             reader->file, reader->where, dp_verdict_name(r->verdict), compared, failed);
+    reader->status =
+        df_fail(reader->err, DF_ERR_REFUSED, "result.counts",
+                "%s, %s: the verdict is %s, and of %d comparisons %d failed. The file was changed after it "
+                "was written; write it again with --out.",
+                reader->file, reader->where, dp_verdict_name(r->verdict), compared, failed);
 }
 
 /* ---- Cases and document ------------------------------------------------------------------------------------------ */

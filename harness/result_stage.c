@@ -77,12 +77,13 @@ static void read_isolated(dp_json_reader *reader, const cJSON *object, dp_stage_
     alone->pass = dp_read_bool(reader, isolated, "pass");
     alone->fed = dp_read_bool(reader, isolated, "fed");
     alone->share = dp_read_number(reader, isolated, "share");
-    const cJSON *worst =
-        read_worst(reader, isolated, stage, &alone->worst, &alone->worst_got, &alone->worst_want);
+    const cJSON *worst = read_worst(reader, isolated, stage, &alone->worst, &alone->worst_got, &alone->worst_want);
     if (worst != NULL) alone->worst_bound = dp_read_number(reader, worst, "bound");
     alone->tightness = dp_read_number(reader, isolated, "tightness");
     alone->noise = dp_read_number(reader, isolated, "noise");
     alone->noise_bar = dp_read_number(reader, isolated, "noise_bar");
+    alone->peak = dp_read_number(reader, isolated, "peak");
+    alone->peak_bar = dp_read_number(reader, isolated, "peak_bar");
     alone->oracle_share = dp_read_number_or_null(reader, isolated, "oracle_share", -1.0);
     copy(alone->bound, sizeof alone->bound, dp_read_text(reader, isolated, "bound"));
     read_difference(reader, isolated, "difference", stage, &alone->difference);
@@ -152,7 +153,8 @@ void dp_read_arm(dp_json_reader *reader, const cJSON *object, dp_arm_result *arm
     arm->identical = dp_read_bool(reader, object, "identical");
     arm->nonfinite = dp_read_bool(reader, object, "nonfinite");
     const cJSON *first = dp_read_object_or_null(reader, object, "first_difference");
-    if ((first == NULL) != arm->identical) dp_read_wrong(reader, "first_difference", "there unless the arm is identical");
+    if ((first == NULL) != arm->identical)
+        dp_read_wrong(reader, "first_difference", "there unless the arm is identical");
     if (first == NULL) return;
     copy(arm->stage, sizeof arm->stage, dp_read_text(reader, first, "stage"));
     arm->index = dp_read_integer(reader, first, "index", -1, MOST);

@@ -2,6 +2,7 @@
 #include "rounds.h"
 
 #include "error.h"
+#include "hosted.h"
 #include "stage_set.h"
 
 #include <stdio.h>
@@ -122,11 +123,11 @@ df_status dp_run_arm(df_draft *draft, const dp_round_input *input, const dp_reco
     for (int row = 0; status == DF_OK && row < input->context; row += chunk) {
         const int rows = input->context - row < chunk ? input->context - row : chunk;
         status =
-            df_ingest_ctx(draft, kv, input->features + (size_t)row * (size_t)c->hidden, input->pos + row, rows, err);
+            dp_ingest_ctx(draft, kv, input->features + (size_t)row * (size_t)c->hidden, input->pos + row, rows, err);
     }
     if (status == DF_OK) {
         df_draft_observe(draft, dp_recording_observe, &round);
-        status = df_forward_round(draft, kv, input->noise, input->pos + input->context, result, err);
+        status = dp_forward_round(draft, kv, input->noise, input->pos + input->context, result, err);
         df_draft_observe(draft, NULL, NULL);
     }
     if (status == DF_OK) status = dp_recording_status(&round, err);

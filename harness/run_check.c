@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "error.h"
 #include "geometry.h"
+#include "hosted.h"
 #include "output.h"
 #include "plot_collect.h"
 #include "proposal.h"
@@ -24,7 +25,10 @@ typedef struct check {
     dp_admission in; /* the oracle, the config, the stages, the inputs */
     df_engine *engine;
     df_draft *draft;
-    df_table *head;           /* NULL when the oracle ran none */
+    df_table *head;            /* NULL when the oracle ran none */
+    df_engine *witness_engine; /* with the next two: NULL on the CPU */
+    df_draft *witness;
+    df_table *witness_head;
     float *features, *result; /* [context, H], [B, H] of the block run */
     dp_recording block;
     df_error *err;
@@ -61,21 +65,37 @@ static df_status admit(check *c, dp_result *out) {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-static df_status load_head(check *c) {
+static df_status load_head(const check *c, df_engine *engine, df_table **head) {
     char path[PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/model.safetensors", c->options->checkpoint) >= PATH_SIZE)
         return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
                        PATH_SIZE);
-    return dp_head_load(c->engine, c->options->head != NULL ? c->options->head : path, c->in.oracle, &c->head, c->err);
+    return dp_head_load(engine, c->options->head != NULL ? c->options->head : path, c->in.oracle, head, c->err);
+}
+
+/* A device's weights cannot be read from here: the formulas of isolated.h are evaluated from a copy on the CPU. */
+static df_status load_witness(check *c) {
+    const df_engine_options cpu = {.threads = c->options->threads};
+    df_status status = df_engine_create(&cpu, &c->witness_engine, c->err);
+    if (status == DF_OK)
+        status =
+            df_draft_load_as(c->witness_engine, c->options->checkpoint, c->options->precision, &c->witness, c->err);
+    return status == DF_OK && c->in.vocab > 0 ? load_head(c, c->witness_engine, &c->witness_head) : status;
 }
 
 static df_status load(check *c, dp_result *out) {
-    const df_engine_options engine = {.threads = c->options->threads, .isa = c->options->isa, .poison_scratch = true};
+    const df_engine_options engine = {.backend = c->options->backend,
+                                      .numeric_class = c->options->numeric_class,
+                                      .products = c->options->products,
+                                      .threads = c->options->threads,
+                                      .isa = c->options->isa,
+                                      .poison_scratch = true};
     double start = dp_seconds();
     df_status status = df_engine_create(&engine, &c->engine, c->err);
     if (status != DF_OK) return status;
     out->threads = df_engine_threads(c->engine);
     out->isa = df_engine_isa(c->engine);
+    df_engine_describe(c->engine, &out->device);
     status = df_draft_load_as(c->engine, c->options->checkpoint, c->options->precision, &c->draft, c->err);
     out->load_seconds = dp_seconds() - start;
     if (status != DF_OK) return status;
@@ -84,7 +104,8 @@ static df_status load(check *c, dp_result *out) {
         dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
     if (status == DF_OK && c->options->report)
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
-    if (status == DF_OK && c->in.vocab > 0) status = load_head(c);
+    if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
+    if (status == DF_OK && !df_engine_on_host(c->engine)) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
             df_fail(c->err, DF_ERR_REFUSED, "oracle.head.unused",
@@ -107,7 +128,7 @@ static df_status record_cache(check *c) {
           *v = malloc(layer * (size_t)config->n_layers * sizeof *v);
     df_status status = k != NULL && v != NULL ? DF_OK : df_fail_memory(c->err, "the cache's content", layer * 8);
     if (status == DF_OK) status = df_kv_create(c->draft, c->in.context + config->block, &kv, c->err);
-    if (status == DF_OK) status = df_ingest_ctx(c->draft, kv, c->features, c->in.pos, c->in.context, c->err);
+    if (status == DF_OK) status = dp_ingest_ctx(c->draft, kv, c->features, c->in.pos, c->in.context, c->err);
     for (int i = 0; status == DF_OK && i < config->n_layers; i++)
         status = df_kv_read(kv, i, k + (size_t)i * layer, v + (size_t)i * layer, c->err);
     if (status == DF_OK) {
@@ -132,9 +153,9 @@ static df_status run_block(check *c) {
     c->result = malloc((size_t)config->block * hidden * sizeof(float));
     if (c->features == NULL || c->result == NULL) return df_fail_memory(c->err, "the run's outputs", hidden);
     df_draft_observe(c->draft, dp_recording_observe, &c->block);
-    df_status status = df_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
+    df_status status = dp_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
     if (status == DF_OK)
-        status = df_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
+        status = dp_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
     df_draft_observe(c->draft, NULL, NULL);
     if (status == DF_OK && c->head != NULL)
         status = dp_run_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
@@ -167,10 +188,11 @@ static df_status compare_exact(const check *c, const dp_stage_spec *spec, const 
     return status;
 }
 
-static df_status compare_stage(const check *c, const dp_stage_spec *spec, dp_stage_result *out) {
-    dp_array truth = {.value = NULL}, reference = {.value = NULL};
+/* `bracket`: the reference's float32 run against its float64 run, as admission measured it. */
+static df_status compare_stage(const check *c, const dp_stage_spec *spec, const dp_difference *bracket,
+                               dp_stage_result *out) {
+    dp_array truth = {.value = NULL};
     double *got = NULL;
-    dp_difference bracket;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     const dp_recorded *run = dp_recording_find(&c->block, spec->stage, spec->layer);
     *out = (dp_stage_result){.rank = spec->rank, .exact = spec->exact};
@@ -184,18 +206,15 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, dp_sta
     }
     if (spec->exact) return compare_exact(c, spec, run, out);
     df_status status = dp_oracle_stage(c->in.oracle, DP_RUN_F64, spec->name, &truth, c->err);
-    if (status == DF_OK) status = dp_oracle_stage(c->in.oracle, DP_RUN_F32, spec->name, &reference, c->err);
-    if (status == DF_OK) status = dp_compare(reference.value, &truth, row, &bracket, c->err);
     if (status == DF_OK) status = dp_gather(run->value, &truth, &got, c->err);
     if (status == DF_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
     if (status == DF_OK) {
-        out->bar = dp_bar_chained(&bracket);
+        out->bar = dp_bar_chained(bracket);
         out->headroom = dp_headroom(&out->bar, &out->difference);
-        out->pass = truth.count > 0 && out->headroom >= 0.0;
+        out->pass = truth.count > 0 && dp_headroom_passes(out->headroom);
     }
     free(got);
     dp_array_release(&truth);
-    dp_array_release(&reference);
     return status;
 }
 
@@ -206,13 +225,40 @@ static df_status compare_stages(const check *c, dp_result *out) {
     for (int i = 0; i < c->in.stages.count; i++) {
         if (!selected(c, c->in.stages.spec[i].name)) continue;
         dp_stage_result *stage = &out->stage[out->stage_count];
-        const df_status status = compare_stage(c, &c->in.stages.spec[i], stage);
+        const df_status status = compare_stage(c, &c->in.stages.spec[i], &c->in.bracket[i], stage);
         if (status != DF_OK) return status;
         out->stage_count++;
         if (!stage->pass) out->failed_stages++;
         if (stage->pass && stage->headroom < DP_WARN_HEADROOM) out->warnings++;
     }
     return DF_OK;
+}
+
+/* Each stage alone. A run of the whole that only compares rounds has none. */
+static df_status run_isolated(const check *c, dp_result *out) {
+    if (out->stage_count == 0) return DF_OK;
+    const size_t count = (size_t)c->in.stages.count;
+    dp_isolated *isolated = calloc(count, sizeof *isolated);
+    if (isolated == NULL) return df_fail_memory(c->err, "the results of the stages alone", count * sizeof *isolated);
+    const dp_isolated_options options = {.engine = c->engine,
+                                         .draft = c->draft,
+                                         .head = c->head,
+                                         .witness = c->witness != NULL ? c->witness : c->draft,
+                                         .witness_head = c->witness != NULL ? c->witness_head : c->head,
+                                         .in = &c->in,
+                                         .chained = &c->block,
+                                         .filter = c->options->filter};
+    const df_status status = dp_isolated_run(&options, isolated, c->err);
+    int next = 0;
+    for (int i = 0; status == DF_OK && i < c->in.stages.count; i++) {
+        if (!selected(c, c->in.stages.spec[i].name)) continue;
+        out->stage[next++].isolated = isolated[i];
+        if (!isolated[i].judged) continue;
+        out->isolated_count++;
+        if (!isolated[i].pass) out->failed_isolated++;
+    }
+    free(isolated);
+    return status;
 }
 
 static void arm_name(int chunk, char name[DP_ARM_NAME]) {
@@ -246,6 +292,9 @@ static void check_release(check *c) {
     dp_recording_release(&c->block);
     free(c->features);
     free(c->result);
+    df_table_destroy(c->witness_head);
+    df_draft_destroy(c->witness);
+    df_engine_destroy(c->witness_engine);
     df_table_destroy(c->head);
     df_draft_destroy(c->draft);
     df_engine_destroy(c->engine);
@@ -256,11 +305,15 @@ static dp_verdict verdict_of(df_status status, const dp_result *result) {
     if (status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT) return DP_REFUSED;
     if (status != DF_OK) return DP_ERROR;
     if (result->stage_count + result->arm_count == 0) return DP_NOTHING;
-    return result->failed_stages + result->failed_arms > 0 ? DP_FAIL : DP_PASS;
+    return result->failed_stages + result->failed_isolated + result->failed_arms > 0 ? DP_FAIL : DP_PASS;
 }
 
 void dp_check(const dp_check_options *options, dp_result *out) {
-    *out = (dp_result){.options = options, .isa = "", .backend = "cpu", .numeric_class = "exact"};
+    *out = (dp_result){.options = options,
+                       .isa = "",
+                       .device = {.backend = df_backend_name(options->backend),
+                                  .numeric_class = df_class_name(options->numeric_class),
+                                  .products = df_products_name(options->products)}};
     check c = {.options = options, .err = &out->error};
     const double start = dp_seconds();
     if (options->report) dp_facts_of_files(options->checkpoint, options->oracle, &out->facts);
@@ -270,6 +323,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = run_block(&c);
     out->forward_seconds = dp_seconds() - forward;
     if (status == DF_OK) status = compare_stages(&c, out);
+    if (status == DF_OK) status = run_isolated(&c, out);
     if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
     if (status == DF_OK) status = compare_arms(&c, out);
     out->verdict = verdict_of(status, out);

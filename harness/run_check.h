@@ -38,6 +38,9 @@ typedef struct dp_check_options {
     const char *filter;     /* pattern over stage and arm names; NULL: all */
     int threads;            /* 0 = all cores */
     df_isa isa;
+    df_backend backend;
+    df_class numeric_class;
+    df_products products;
     bool report; /* also collect what only a result file holds: digests, geometry, plot data */
 } dp_check_options;
 
@@ -62,7 +65,7 @@ typedef struct dp_result {
     int context, block; /* rows of the input */
     int threads;
     const char *isa;
-    const char *backend, *numeric_class; /* "cpu", "exact" */
+    df_device_facts device; /* what was asked for, and what it is once an engine was made */
     int stages_known;       /* stages that the config demands */
     dp_stage_result *stage; /* owned; the stages compared, in forward order */
     int stage_count;

@@ -65,9 +65,12 @@ df_status dp_facts_of_tensors(const cJSON *provenance, dp_run_facts *facts, df_e
     dp_sha256 hash;
     dp_sha256_init(&hash);
     for (int i = 0; i < count; i++) {
-        const char *const part[] = {sorted[i]->string, " ",
-                                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sorted[i], "dtype")), " ",
-                                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sorted[i], "sha256")), "\n"};
+        const char *const part[] = {sorted[i]->string,
+                                    " ",
+                                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sorted[i], "dtype")),
+                                    " ",
+                                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sorted[i], "sha256")),
+                                    "\n"};
         for (size_t p = 0; p < sizeof part / sizeof *part; p++)
             if (part[p] != NULL) dp_sha256_update(&hash, part[p], strlen(part[p]));
     }

@@ -9,7 +9,7 @@
 
 enum { MOST_THREADS = 1024 };
 
-static bool parse_isa(const char *name, df_isa *isa) {
+bool dp_parse_isa(const char *name, df_isa *isa) {
     static const char *const names[] = {
         [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
     for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
@@ -25,8 +25,9 @@ static bool take_report(const char *command, const char *value, dp_run_options *
     const char *equals = strchr(value, '=');
     dp_report_format format;
     if (equals == NULL || equals[1] == '\0' || !dp_report_format_parse(value, (size_t)(equals - value), &format))
-        *code = dp_usage_error(command, "--report takes FORMAT=FILE with the format text, markdown, junit, github or "
-                                        "html, found '%s'",
+        *code = dp_usage_error(command,
+                               "--report takes FORMAT=FILE with the format text, markdown, junit, github or "
+                               "html, found '%s'",
                                value);
     else if (options->report_count == DP_MOST_REPORTS)
         *code = dp_usage_error(command, "--report may be given %d times", DP_MOST_REPORTS);
@@ -41,11 +42,58 @@ bool dp_run_wants_result(const dp_run_options *options) {
     return options->json || options->out != NULL || options->history != NULL || options->report_count > 0;
 }
 
-const char *dp_base_name(const char *path) {
+const char *dp_base_name(const char *path, int *length) {
     const char *name = path;
     for (const char *at = path; *at != '\0'; at++)
         if (*at == '/' && at[1] != '\0' && at[1] != '/') name = at + 1;
+    *length = (int)strcspn(name, "/");
     return name;
+}
+
+/* The number of the name that `value` is, by a function that names them. */
+#define PARSE(parse, type, name_of, last)                                                                              \
+    bool parse(const char *value, type *out) {                                                                         \
+        for (int i = 0; i <= (int)(last); i++)                                                                         \
+            if (strcmp(value, name_of((type)i)) == 0) {                                                                \
+                *out = (type)i;                                                                                        \
+                return true;                                                                                           \
+            }                                                                                                          \
+        return false;                                                                                                  \
+    }
+PARSE(dp_parse_backend, df_backend, df_backend_name, DF_BACKEND_CUDA)
+PARSE(dp_parse_class, df_class, df_class_name, DF_CLASS_FAST)
+
+/* The options that say what computes. 1: taken, 0: another word, -1: a usage error in *code. */
+static int take_engine_option(const char *command, const char *word, const char *value, dp_run_options *options,
+                              int *code) {
+    bool good = false;
+    const char *takes = "";
+    if (strcmp(word, "--isa") == 0) {
+        good = dp_parse_isa(value, &options->isa);
+        takes = "generic, avx2 or avx512";
+    } else if (strcmp(word, "--backend") == 0) {
+        good = dp_parse_backend(value, &options->backend);
+        takes = "cpu or cuda";
+    } else if (strcmp(word, "--class") == 0) {
+        good = dp_parse_class(value, &options->numeric_class);
+        takes = "exact, cublas or fast";
+    } else if (strcmp(word, "--products") == 0) {
+        good = df_products_parse(value, &options->products);
+        takes = "f32, tf32 or bf16";
+    } else {
+        return 0;
+    }
+    if (good) return 1;
+    *code = dp_usage_error(command, "%s takes %s, found '%s'", word, takes, value);
+    return -1;
+}
+
+static bool takes_value(const char *word) {
+    static const char *const words[] = {"-k",      "--out",      "--threads", "--isa",   "--backend",
+                                        "--class", "--products", "--history", "--report"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i]) == 0) return true;
+    return false;
 }
 
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code) {
@@ -58,10 +106,7 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
         *flag = true;
         return 1;
     }
-    static const char *const valued[] = {"-k", "--out", "--threads", "--isa", "--history", "--report"};
-    size_t known = 0;
-    while (known < sizeof valued / sizeof *valued && strcmp(word, valued[known]) != 0) known++;
-    if (known == sizeof valued / sizeof *valued) return 0;
+    if (!takes_value(word)) return 0;
     if (*index + 1 >= argc) {
         *code = dp_usage_error(command, "%s needs a value", word);
         return -1;
@@ -78,11 +123,8 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
     else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
         *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
         return -1;
-    } else if (strcmp(word, "--isa") == 0 && !parse_isa(value, &options->isa)) {
-        *code = dp_usage_error(command, "--isa takes generic, avx2 or avx512, found '%s'", value);
-        return -1;
     }
-    return 1;
+    return take_engine_option(command, word, value, options, code) < 0 ? -1 : 1;
 }
 
 /* Whether a shell takes the word as it stands. */

@@ -12,12 +12,9 @@
 #include "store_h5.h"
 #include "store_record.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LINK_LIMIT = 4096 }; /* more than 128 layers' worth of stages */
 
@@ -31,6 +28,7 @@ typedef struct stage_entry {
 struct dp_oracle {
     char *path;
     hid_t file;
+    dp_kind kind;
     cJSON *geometry, *provenance;
     dp_dataset_info input[DP_INPUT_COUNT];
     stage_entry *stage; /* in forward order */
@@ -38,6 +36,8 @@ struct dp_oracle {
 };
 
 static const char *const run_name[DP_RUN_COUNT] = {"float64", "float32", "bfloat16"};
+static const char *const kind_name[] = {[DP_KIND_ORACLE] = "oracle", [DP_KIND_RECORDING] = "recording"};
+const char dp_recorded_run[] = "run";
 static const struct {
     const char *name;
     int rank;
@@ -49,6 +49,7 @@ static const struct {
 enum { TARGET_HIDDEN = 0, NOISE_EMBEDDING, POSITIONS };
 
 const char *dp_run_name(dp_run run) { return run_name[run]; }
+const char *dp_kind_name(dp_kind kind) { return kind_name[kind]; }
 const char *dp_input_name(int index) { return input_form[index].name; }
 
 void dp_array_release(dp_array *array) {
@@ -59,42 +60,7 @@ void dp_array_release(dp_array *array) {
 /* ---- The file and its header ---------------------------------------------------------------------------------------
  */
 
-static df_status check_signature(const char *path, df_error *err) {
-    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-    unsigned char start[8] = {0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be opened: %s. Check the path and its permissions.",
-                       path, strerror(errno));
-    const ssize_t got = pread(fd, start, sizeof start, 0);
-    const int reason = errno;
-    close(fd);
-    if (got < 0)
-        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
-                       strerror(reason));
-    if (got < (ssize_t)sizeof start || memcmp(start, signature, sizeof start) != 0)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.format",
-                       "%s: not an HDF5 file: its first 8 bytes are not the HDF5 signature. Give the path of an oracle "
-                       "(oracles/FORMAT.md), and check that it was fetched whole.",
-                       path);
-    return DF_OK;
-}
-
-static df_status open_file(const char *path, hid_t *out, df_error *err) {
-    df_status status = check_signature(path, err);
-    if (status != DF_OK) return status;
-    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    /* Only readers meet here; without locks a file on a read-only or remote file system opens too. */
-    if (access >= 0 && H5Pset_file_locking(access, false, true) >= 0) *out = H5Fopen(path, H5F_ACC_RDONLY, access);
-    if (*out < 0)
-        status = dp_h5_fail(
-            err, "oracle.damaged",
-            "%s: an HDF5 file that cannot be opened: truncated or damaged. Write it again or fetch it again.", path);
-    if (access >= 0) H5Pclose(access);
-    return status;
-}
-
-static df_status check_header(const dp_oracle *oracle, df_error *err) {
+static df_status check_header(dp_oracle *oracle, bool any_kind, df_error *err) {
     char schema[64], kind[64];
     int64_t version = 0;
     df_status status = dp_h5_text_attribute(oracle->file, oracle->path, "schema", schema, sizeof schema, err);
@@ -114,11 +80,26 @@ static df_status check_header(const dp_oracle *oracle, df_error *err) {
             oracle->path, DP_SCHEMA_VERSION, (long long)version);
     status = dp_h5_text_attribute(oracle->file, oracle->path, "kind", kind, sizeof kind, err);
     if (status != DF_OK) return status;
-    if (strcmp(kind, "oracle") != 0)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.kind",
-                       "%s: expected the kind \"oracle\", found \"%s\". Only a reference's runs can judge a drafter.",
-                       oracle->path, kind);
-    return DF_OK;
+    oracle->kind = strcmp(kind, kind_name[DP_KIND_RECORDING]) == 0 ? DP_KIND_RECORDING : DP_KIND_ORACLE;
+    if (strcmp(kind, kind_name[DP_KIND_ORACLE]) == 0 || (any_kind && oracle->kind == DP_KIND_RECORDING)) return DF_OK;
+    if (any_kind)
+        return df_fail(
+            err, DF_ERR_REFUSED, "oracle.kind",
+            "%s: expected the kind \"oracle\" or \"recording\", found \"%s\". Give a file with the stages of "
+            "a whole run.",
+            oracle->path, kind);
+    return df_fail(err, DF_ERR_REFUSED, "oracle.kind",
+                   "%s: expected the kind \"oracle\", found \"%s\". Only a reference's runs can judge a drafter.",
+                   oracle->path, kind);
+}
+
+static int run_count(const dp_oracle *oracle) { return oracle->kind == DP_KIND_ORACLE ? DP_RUN_COUNT : 1; }
+
+/* The group that holds the stages of a run; `path` is given back. */
+enum { RUN_PATH = 32 };
+static const char *run_path(const dp_oracle *oracle, dp_run run, char path[RUN_PATH]) {
+    snprintf(path, RUN_PATH, "/stages/%s", oracle->kind == DP_KIND_ORACLE ? run_name[run] : dp_recorded_run);
+    return path;
 }
 
 /* Every link of the group is one of `allowed`; what is not read would be passed over in silence. */
@@ -145,23 +126,44 @@ static df_status check_closed(const dp_oracle *oracle, const char *path, const c
 /* ---- Datasets ------------------------------------------------------------------------------------------------------
  */
 
-/* Reads and verifies PARENT/NAME, into value unless that is NULL. Opening fills *info (describe), later reads use it.
- */
+/* Where the values of a dataset go; all NULL: they are verified alone. */
+typedef struct destination {
+    double *value; /* [count] */
+    void **bytes;  /* as stored */
+    bool any;      /* values need not be finite */
+} destination;
+
+static df_status read_any(hid_t dataset, const char *where, const dp_dataset_info *info, const destination *to,
+                          df_error *err) {
+    void *bytes = NULL;
+    const df_status status = dp_dataset_bytes(dataset, where, info, &bytes, err);
+    for (int64_t i = 0; status == DF_OK && to->value != NULL && i < info->count; i++)
+        to->value[i] = dp_logical_widen(info->dtype, bytes, i);
+    if (status == DF_OK && to->bytes != NULL)
+        *to->bytes = bytes;
+    else
+        free(bytes);
+    return status;
+}
+
+/* Reads and verifies PARENT/NAME. Opening fills *info (describe), later reads use it. */
 static df_status visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
-                       double *value, bool describe, df_error *err) {
+                       const destination *to, bool describe, df_error *err) {
     char path[128], where[640];
     hid_t dataset = H5I_INVALID_HID;
     snprintf(path, sizeof path, "%s/%s", parent, name);
     snprintf(where, sizeof where, "%s: %s", oracle->path, path);
     df_status status = dp_h5_open_dataset(oracle->file, oracle->path, path, &dataset, err);
     if (status == DF_OK && describe) status = dp_dataset_describe(dataset, where, info, err);
-    if (status == DF_OK) status = dp_dataset_read(dataset, where, info, value, err);
+    if (status == DF_OK)
+        status =
+            to->any ? read_any(dataset, where, info, to, err) : dp_dataset_read(dataset, where, info, to->value, err);
     if (dataset >= 0) H5Dclose(dataset);
     return status;
 }
 
 static df_status fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
-                       dp_array *out, df_error *err) {
+                       bool any, dp_array *out, df_error *err) {
     dp_h5_quiet quiet;
     dp_dataset_info known = *info;
     *out = (dp_array){.rank = info->rank,
@@ -174,7 +176,8 @@ static df_status fetch(const dp_oracle *oracle, const char *parent, const char *
     out->value = malloc((size_t)info->count * sizeof *out->value);
     if (out->value == NULL) return df_fail_memory(err, name, (size_t)info->count * sizeof *out->value);
     dp_h5_quiet_begin(&quiet);
-    const df_status status = visit(oracle, parent, name, &known, out->value, false, err);
+    const destination to = {.value = out->value, .any = any};
+    const df_status status = visit(oracle, parent, name, &known, &to, false, err);
     dp_h5_quiet_end(&quiet);
     if (status != DF_OK) dp_array_release(out);
     return status;
@@ -185,7 +188,8 @@ static df_status fetch(const dp_oracle *oracle, const char *parent, const char *
 
 static df_status check_positions(const dp_oracle *oracle, df_error *err) {
     dp_array positions = {0};
-    df_status status = fetch(oracle, "/inputs", input_form[POSITIONS].name, &oracle->input[POSITIONS], &positions, err);
+    df_status status =
+        fetch(oracle, "/inputs", input_form[POSITIONS].name, &oracle->input[POSITIONS], false, &positions, err);
     if (status != DF_OK) return status;
     const int64_t context = oracle->input[TARGET_HIDDEN].dim[0], block = oracle->input[NOISE_EMBEDDING].dim[0];
     if (context > INT32_MAX || block > INT32_MAX || positions.count != context + block)
@@ -222,7 +226,7 @@ static df_status load_inputs(dp_oracle *oracle, df_error *err) {
             return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
                            "%s: the input %s is missing. Write the file again as oracles/FORMAT.md says.", oracle->path,
                            path);
-        status = visit(oracle, "/inputs", input_form[i].name, info, NULL, true, err);
+        status = visit(oracle, "/inputs", input_form[i].name, info, &(destination){.any = false}, true, err);
         if (status != DF_OK) break;
         if (info->sampled || info->rank != input_form[i].rank)
             status =
@@ -258,9 +262,8 @@ static int compare_stages(const void *left, const void *right) {
 
 static df_status list_run(const dp_oracle *oracle, dp_run run, dp_h5_names *names, df_error *err) {
     hid_t group = H5I_INVALID_HID;
-    char path[32];
-    snprintf(path, sizeof path, "/stages/%s", run_name[run]);
-    df_status status = dp_h5_open_group(oracle->file, oracle->path, path, &group, err);
+    char path[RUN_PATH];
+    df_status status = dp_h5_open_group(oracle->file, oracle->path, run_path(oracle, run, path), &group, err);
     if (status == DF_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, names, err);
     if (group >= 0) H5Gclose(group);
     return status;
@@ -271,23 +274,22 @@ static df_status check_vocabulary(const dp_oracle *oracle, dp_run run, const dp_
     for (int i = 0; i < names->count; i++) {
         df_stage stage = DF_STAGE_COUNT;
         int layer = -1;
-        char canonical[DF_STAGE_NAME_MAX];
+        char canonical[DF_STAGE_NAME_MAX], path[RUN_PATH];
         if (!df_stage_parse(names->name[i], &stage, &layer) ||
             strcmp(df_stage_name(stage, layer, canonical), names->name[i]) != 0)
-            return df_fail(
-                err, DF_ERR_REFUSED, "oracle.stage.unknown",
-                "%s: /stages/%s holds \"%s\", which is not a stage of the vocabulary. Write the file again with "
-                "the stage names of oracles/FORMAT.md.",
-                oracle->path, run_name[run], names->name[i]);
+            return df_fail(err, DF_ERR_REFUSED, "oracle.stage.unknown",
+                           "%s: %s holds \"%s\", which is not a stage of the vocabulary. Write the file again with "
+                           "the stage names of oracles/FORMAT.md.",
+                           oracle->path, run_path(oracle, run, path), names->name[i]);
     }
     return DF_OK;
 }
 
 /* What one run holds, every run holds. */
 static df_status census(dp_oracle *oracle, const dp_h5_names names[DP_RUN_COUNT], df_error *err) {
-    for (int run = 0; run < DP_RUN_COUNT; run++)
+    for (int run = 0; run < run_count(oracle); run++)
         for (int i = 0; i < names[run].count; i++)
-            for (int other = 0; other < DP_RUN_COUNT; other++)
+            for (int other = 0; other < run_count(oracle); other++)
                 if (!dp_h5_names_contain(&names[other], names[run].name[i]))
                     return df_fail(
                         err, DF_ERR_REFUSED, "oracle.stage.missing",
@@ -316,11 +318,17 @@ static bool same_elements(const dp_dataset_info *a, const dp_dataset_info *b) {
 }
 
 static df_status load_stage(const dp_oracle *oracle, stage_entry *entry, df_error *err) {
-    for (int run = 0; run < DP_RUN_COUNT; run++) {
-        char parent[32];
-        snprintf(parent, sizeof parent, "/stages/%s", run_name[run]);
-        const df_status status = visit(oracle, parent, entry->name, &entry->info[run], NULL, true, err);
+    const destination to = {.any = oracle->kind == DP_KIND_RECORDING};
+    for (int run = 0; run < run_count(oracle); run++) {
+        char path[RUN_PATH];
+        const char *parent = run_path(oracle, (dp_run)run, path);
+        const df_status status = visit(oracle, parent, entry->name, &entry->info[run], &to, true, err);
         if (status != DF_OK) return status;
+        if (to.any && entry->info[run].sampled)
+            return df_fail(err, DF_ERR_REFUSED, "recording.sampled",
+                           "%s: %s/%s is sampled; a recording holds every element of its stages. Write the file again "
+                           "as oracles/FORMAT.md says.",
+                           oracle->path, parent, entry->name);
         const dp_dataset_info *info = &entry->info[run];
         if ((info->dtype == DP_LOGICAL_I32) != integer_stage(entry->stage))
             return df_fail(err, DF_ERR_REFUSED, "oracle.dataset.type",
@@ -339,10 +347,11 @@ static df_status load_stage(const dp_oracle *oracle, stage_entry *entry, df_erro
 
 static df_status load_stages(dp_oracle *oracle, df_error *err) {
     dp_h5_names names[DP_RUN_COUNT] = {{0}};
-    df_status status = check_closed(oracle, "/stages", run_name, DP_RUN_COUNT, err);
-    for (int run = 0; status == DF_OK && run < DP_RUN_COUNT; run++)
-        status = list_run(oracle, (dp_run)run, &names[run], err);
-    for (int run = 0; status == DF_OK && run < DP_RUN_COUNT; run++)
+    static const char *const recorded[] = {dp_recorded_run};
+    const int runs = run_count(oracle);
+    df_status status = check_closed(oracle, "/stages", oracle->kind == DP_KIND_ORACLE ? run_name : recorded, runs, err);
+    for (int run = 0; status == DF_OK && run < runs; run++) status = list_run(oracle, (dp_run)run, &names[run], err);
+    for (int run = 0; status == DF_OK && run < runs; run++)
         status = check_vocabulary(oracle, (dp_run)run, &names[run], err);
     if (status == DF_OK) status = census(oracle, names, err);
     for (int i = 0; status == DF_OK && i < oracle->count; i++) status = load_stage(oracle, &oracle->stage[i], err);
@@ -353,20 +362,20 @@ static df_status load_stages(dp_oracle *oracle, df_error *err) {
 /* ---- The interface
  * --------------------------------------------------------------------------------------------------- */
 
-static df_status load(dp_oracle *oracle, df_error *err) {
+static df_status load(dp_oracle *oracle, bool any_kind, df_error *err) {
     static const char *const root[] = {"geometry", "provenance", "inputs", "stages"};
-    df_status status = open_file(oracle->path, &oracle->file, err);
-    if (status == DF_OK) status = check_header(oracle, err);
+    df_status status = dp_h5_open_file(oracle->path, &oracle->file, err);
+    if (status == DF_OK) status = check_header(oracle, any_kind, err);
     if (status == DF_OK) status = check_closed(oracle, "/", root, sizeof root / sizeof root[0], err);
     if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/geometry", &oracle->geometry, err);
     if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/provenance", &oracle->provenance, err);
-    if (status == DF_OK) status = dp_record_check_provenance(oracle->provenance, oracle->path, err);
+    if (status == DF_OK) status = dp_record_check_provenance(oracle->provenance, oracle->kind, oracle->path, err);
     if (status == DF_OK) status = load_inputs(oracle, err);
     if (status == DF_OK) status = load_stages(oracle, err);
     return status;
 }
 
-df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) {
+static df_status open_kind(const char *path, bool any_kind, dp_oracle **out, df_error *err) {
     dp_h5_quiet quiet;
     *out = NULL;
     dp_oracle *oracle = calloc(1, sizeof *oracle);
@@ -378,7 +387,7 @@ df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) {
         return df_fail_memory(err, "an oracle's path", strlen(path) + 1);
     }
     dp_h5_quiet_begin(&quiet);
-    const df_status status = load(oracle, err);
+    const df_status status = load(oracle, any_kind, err);
     dp_h5_quiet_end(&quiet);
     if (status == DF_OK)
         *out = oracle;
@@ -386,6 +395,10 @@ df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) {
         dp_oracle_close(oracle);
     return status;
 }
+
+df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) { return open_kind(path, false, out, err); }
+df_status dp_store_open(const char *path, dp_oracle **out, df_error *err) { return open_kind(path, true, out, err); }
+dp_kind dp_oracle_kind(const dp_oracle *oracle) { return oracle->kind; }
 
 void dp_oracle_close(dp_oracle *oracle) {
     if (oracle == NULL) return;
@@ -407,7 +420,7 @@ int dp_oracle_stage_count(const dp_oracle *oracle) { return oracle->count; }
 const char *dp_oracle_stage_name(const dp_oracle *oracle, int index) { return oracle->stage[index].name; }
 
 const dp_dataset_info *dp_oracle_stage_info(const dp_oracle *oracle, dp_run run, const char *name) {
-    for (int i = 0; i < oracle->count; i++)
+    for (int i = 0; (int)run < run_count(oracle) && i < oracle->count; i++)
         if (strcmp(oracle->stage[i].name, name) == 0) return &oracle->stage[i].info[run];
     return NULL;
 }
@@ -422,16 +435,38 @@ const dp_dataset_info *dp_oracle_input_info(const dp_oracle *oracle, const char 
     return NULL;
 }
 
+static df_status find_stage(const dp_oracle *oracle, dp_run run, const char *name, const dp_dataset_info **info,
+                            df_error *err) {
+    char path[RUN_PATH];
+    *info = dp_oracle_stage_info(oracle, run, name);
+    if (*info != NULL) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "oracle.stage.missing",
+                   "%s: the stage \"%s\" is not in %s. Ask for one of the %d stages that inspect lists.", oracle->path,
+                   name, run_path(oracle, run, path), oracle->count);
+}
+
 df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, df_error *err) {
+    const dp_dataset_info *info = NULL;
+    char path[RUN_PATH];
     *out = (dp_array){0};
-    const dp_dataset_info *info = dp_oracle_stage_info(oracle, run, name);
-    if (info == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.stage.missing",
-                       "%s: the stage \"%s\" is not in the run %s. Ask for one of the %d stages that inspect lists.",
-                       oracle->path, name, run_name[run], oracle->count);
-    char parent[32];
-    snprintf(parent, sizeof parent, "/stages/%s", run_name[run]);
-    return fetch(oracle, parent, name, info, out, err);
+    const df_status status = find_stage(oracle, run, name, &info, err);
+    if (status != DF_OK) return status;
+    return fetch(oracle, run_path(oracle, run, path), name, info, oracle->kind == DP_KIND_RECORDING, out, err);
+}
+
+df_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes, df_error *err) {
+    const dp_dataset_info *info = NULL;
+    char path[RUN_PATH];
+    *bytes = NULL;
+    df_status status = find_stage(oracle, run, name, &info, err);
+    if (status != DF_OK) return status;
+    dp_dataset_info known = *info;
+    dp_h5_quiet quiet;
+    dp_h5_quiet_begin(&quiet);
+    status = visit(oracle, run_path(oracle, run, path), name, &known, &(destination){.bytes = bytes, .any = true},
+                   false, err);
+    dp_h5_quiet_end(&quiet);
+    return status;
 }
 
 df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err) {
@@ -443,5 +478,5 @@ df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *o
             "%s: there is no input \"%s\"; expected target_hidden, noise_embedding, positions or (with an output head) "
             "anchor.",
             oracle->path, name);
-    return fetch(oracle, "/inputs", name, info, out, err);
+    return fetch(oracle, "/inputs", name, info, false, out, err);
 }

@@ -13,9 +13,14 @@
 
 enum { DP_SCHEMA_VERSION = 1 };
 
-/* The run of the reference that a stage comes from. */
-typedef enum dp_run { DP_RUN_F64 = 0, DP_RUN_F32, DP_RUN_BF16, DP_RUN_COUNT } dp_run;
-const char *dp_run_name(dp_run run); /* "float64", "float32", "bfloat16": the group under /stages */
+/* What a file's stages are: three runs of a reference, or one run of some engine. */
+typedef enum dp_kind { DP_KIND_ORACLE = 0, DP_KIND_RECORDING } dp_kind;
+const char *dp_kind_name(dp_kind kind); /* "oracle", "recording" */
+
+/* The run of the reference that a stage comes from. A recording has one run, the first: DP_RUN_OWN. */
+typedef enum dp_run { DP_RUN_F64 = 0, DP_RUN_F32, DP_RUN_BF16, DP_RUN_COUNT, DP_RUN_OWN = DP_RUN_F64 } dp_run;
+const char *dp_run_name(dp_run run); /* "float64", "float32", "bfloat16": the group of an oracle under /stages */
+extern const char dp_recorded_run[]; /* "run": the group of a recording under /stages */
 
 /* Values of one dataset, widened to double (exact for every logical dtype we store: int32 included). A sampled dataset
  * holds elements offset, offset + stride, ... of the flattened full tensor. */
@@ -30,9 +35,14 @@ typedef struct dp_array {
 } dp_array;
 void dp_array_release(dp_array *array);
 
+/* An open file of either kind. */
 typedef struct dp_oracle dp_oracle;
 
+/* An oracle; a recording is refused ("oracle.kind"). */
 df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err);
+/* An oracle or a recording. A recording's stages are complete (never sampled), and may hold NaN and infinities. */
+df_status dp_store_open(const char *path, dp_oracle **out, df_error *err);
+dp_kind dp_oracle_kind(const dp_oracle *oracle);
 void dp_oracle_close(dp_oracle *oracle);
 const char *dp_oracle_path(const dp_oracle *oracle);
 const cJSON *dp_oracle_geometry(const dp_oracle *oracle);   /* borrowed */
@@ -43,8 +53,10 @@ int dp_oracle_stage_count(const dp_oracle *oracle);
 const char *dp_oracle_stage_name(const dp_oracle *oracle, int index);
 bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name);
 
-/* Codes: "oracle.stage.missing", "oracle.input.missing". */
+/* Codes: "oracle.stage.missing", "oracle.input.missing". Of a recording DP_RUN_OWN alone. */
 df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, df_error *err);
 df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err);
+/* The same stage bit by bit, in the logical dtype that dp_oracle_stage_info (store_dataset.h) names; free *bytes. */
+df_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes, df_error *err);
 
 #endif

@@ -178,7 +178,8 @@ df_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_info 
 /* ---- Values
  * ---------------------------------------------------------------------------------------------------------- */
 
-static double widen(dp_logical dtype, const unsigned char *at) {
+double dp_logical_widen(dp_logical dtype, const void *bytes, int64_t index) {
+    const unsigned char *at = (const unsigned char *)bytes + (size_t)index * dp_logical_size(dtype);
     double f64;
     float f32;
     uint16_t bf16;
@@ -208,11 +209,12 @@ static bool finite_bits(double value) {
     return (bits >> 52 & 0x7ffu) != 0x7ffu;
 }
 
-df_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value, df_error *err) {
+df_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_info *info, void **out, df_error *err) {
     const size_t size = dp_logical_size(info->dtype), n = (size_t)info->count;
+    df_status status = DF_OK;
+    *out = NULL;
     unsigned char *raw = malloc(n * size);
     if (raw == NULL) return df_fail_memory(err, where, n * size);
-    df_status status = DF_OK;
     if (H5Dread(dataset, dp_logical_h5(info->dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, raw) < 0) {
         status =
             dp_h5_fail(err, "oracle.read",
@@ -231,19 +233,27 @@ df_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_inf
                     where, digest, info->sha256);
         goto cleanup;
     }
-    for (size_t i = 0; i < n; i++) {
-        const double element = widen(info->dtype, raw + i * size);
-        if (!finite_bits(element)) {
+    *out = raw;
+    raw = NULL;
+cleanup:
+    free(raw);
+    return status;
+}
+
+df_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value, df_error *err) {
+    void *raw = NULL;
+    df_status status = dp_dataset_bytes(dataset, where, info, &raw, err);
+    for (int64_t i = 0; status == DF_OK && i < info->count; i++) {
+        const double element = dp_logical_widen(info->dtype, raw, i);
+        if (!finite_bits(element))
             status =
                 df_fail(err, DF_ERR_REFUSED, "oracle.nonfinite",
-                        "%s: stored element %zu of %zu is %s; expected finite numbers only. The reference overflowed "
+                        "%s: stored element %lld of %lld is %s; expected finite numbers only. The reference overflowed "
                         "or was fed a NaN; nothing can be judged by it. Make the oracle again with other inputs.",
-                        where, i, n, isnan(element) ? "NaN" : "infinite");
-            goto cleanup;
-        }
-        if (value != NULL) value[i] = element;
+                        where, (long long)i, (long long)info->count, isnan(element) ? "NaN" : "infinite");
+        else if (value != NULL)
+            value[i] = element;
     }
-cleanup:
     free(raw);
     return status;
 }

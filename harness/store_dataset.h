@@ -47,6 +47,13 @@ df_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_info 
  * Codes: "oracle.read", "oracle.digest", "oracle.nonfinite". */
 df_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value, df_error *err);
 
+/* The values as they are stored, every bit, after the digest was checked: count elements of dp_logical_size bytes,
+ * which the caller frees. Values need not be finite. Codes: "oracle.read", "oracle.digest". */
+df_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_info *info, void **out, df_error *err);
+
+/* One element of stored bytes as a double, which is exact in every logical dtype but for the payload of a NaN. */
+double dp_logical_widen(dp_logical dtype, const void *bytes, int64_t index);
+
 /* What a stage's or an input's dataset declares; NULL when there is none of that name. Borrowed from the oracle. */
 const dp_dataset_info *dp_oracle_stage_info(const dp_oracle *oracle, dp_run run, const char *name);
 const dp_dataset_info *dp_oracle_input_info(const dp_oracle *oracle, const char *name);

@@ -3,6 +3,9 @@
 
 #include "error.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,4 +269,43 @@ bool dp_h5_names_contain(const dp_h5_names *names, const char *name) {
     for (int i = 0; i < names->count; i++)
         if (strcmp(names->name[i], name) == 0) return true;
     return false;
+}
+
+/* ---- Files ---------------------------------------------------------------------------------------------------------
+ */
+
+static df_status check_signature(const char *path, df_error *err) {
+    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    unsigned char start[8] = {0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be opened: %s. Check the path and its permissions.",
+                       path, strerror(errno));
+    const ssize_t got = pread(fd, start, sizeof start, 0);
+    const int failure = errno;
+    close(fd);
+    if (got < 0)
+        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
+                       strerror(failure));
+    if (got < (ssize_t)sizeof start || memcmp(start, signature, sizeof start) != 0)
+        return df_fail(err, DF_ERR_REFUSED, "oracle.format",
+                       "%s: not an HDF5 file: its first 8 bytes are not the HDF5 signature. Give the path of an oracle "
+                       "(oracles/FORMAT.md), and check that it was fetched whole.",
+                       path);
+    return DF_OK;
+}
+
+df_status dp_h5_open_file(const char *path, hid_t *out, df_error *err) {
+    *out = H5I_INVALID_HID;
+    df_status status = check_signature(path, err);
+    if (status != DF_OK) return status;
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    /* Only readers meet here; without locks a file on a read-only or remote file system opens too. */
+    if (access >= 0 && H5Pset_file_locking(access, false, true) >= 0) *out = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (*out < 0)
+        status = dp_h5_fail(
+            err, "oracle.damaged",
+            "%s: an HDF5 file that cannot be opened: truncated or damaged. Write it again or fetch it again.", path);
+    if (access >= 0) H5Pclose(access);
+    return status;
 }

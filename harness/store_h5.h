@@ -22,6 +22,10 @@ void dp_h5_quiet_end(const dp_h5_quiet *quiet);
  * status is DF_ERR_IO when the operating system refused, DF_ERR_REFUSED when the content is at fault. */
 df_status dp_h5_fail(df_error *err, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Opens a file for reading, after a look at its signature; close it with H5Fclose. Codes: "oracle.open",
+ * "oracle.format", "oracle.damaged". */
+df_status dp_h5_open_file(const char *path, hid_t *out, df_error *err);
+
 /* The text attribute `name` of an object; `where` names the object in messages. Fixed and variable length are read
  * alike. Codes: "oracle.attribute.missing", "oracle.attribute.type". */
 df_status dp_h5_text_attribute(hid_t object, const char *where, const char *name, char *out, size_t size,

@@ -83,30 +83,35 @@ static bool is_text(const cJSON *record, const char *key) {
     return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(record, key));
 }
 
-df_status dp_record_check_provenance(const cJSON *provenance, const char *file_name, df_error *err) {
+df_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, const char *file_name, df_error *err) {
+    enum { IN_ORACLE = 1 << DP_KIND_ORACLE, IN_RECORDING = 1 << DP_KIND_RECORDING, IN_BOTH = IN_ORACLE | IN_RECORDING };
     const cJSON *packages = cJSON_GetObjectItemCaseSensitive(provenance, "packages");
     const cJSON *reference = cJSON_GetObjectItemCaseSensitive(provenance, "reference");
     const cJSON *adapters = cJSON_GetObjectItemCaseSensitive(provenance, "adapters");
+    const cJSON *engine = cJSON_GetObjectItemCaseSensitive(provenance, "engine");
     const struct {
         const char *key, *expected;
         bool good;
+        unsigned in;
     } field[] = {
-        {"generator", "a string", is_text(provenance, "generator")},
-        {"command", "a string", is_text(provenance, "command")},
-        {"packages", "an object of strings", cJSON_IsObject(packages) && all_strings(packages)},
+        {"generator", "a string", is_text(provenance, "generator"), IN_BOTH},
+        {"command", "a string", is_text(provenance, "command"), IN_BOTH},
+        {"packages", "an object of strings", cJSON_IsObject(packages) && all_strings(packages), IN_ORACLE},
         {"reference", "an object with the strings module and sha256",
-         cJSON_IsObject(reference) && is_text(reference, "module") && is_text(reference, "sha256")},
-        {"config_sha256", "a string", is_text(provenance, "config_sha256")},
-        {"tensors", "an object", cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(provenance, "tensors"))},
-        {"seed", "a number", cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(provenance, "seed"))},
-        {"adapters", "an array of strings", cJSON_IsArray(adapters) && all_strings(adapters)},
+         cJSON_IsObject(reference) && is_text(reference, "module") && is_text(reference, "sha256"), IN_ORACLE},
+        {"config_sha256", "a string", is_text(provenance, "config_sha256"), IN_BOTH},
+        {"tensors", "an object", cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(provenance, "tensors")), IN_BOTH},
+        {"seed", "a number", cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(provenance, "seed")), IN_ORACLE},
+        {"adapters", "an array of strings", cJSON_IsArray(adapters) && all_strings(adapters), IN_ORACLE},
+        {"precision", "a string", is_text(provenance, "precision"), IN_RECORDING},
+        {"engine", "an object with the string name", cJSON_IsObject(engine) && is_text(engine, "name"), IN_RECORDING},
     };
     for (size_t i = 0; i < sizeof field / sizeof field[0]; i++)
-        if (!field[i].good)
+        if (!field[i].good && (field[i].in & (1u << kind)) != 0)
             return df_fail(
                 err, DF_ERR_REFUSED, "oracle.provenance",
                 "%s: the provenance record's \"%s\" is missing or of another type; expected %s. Without it nobody "
-                "can say what the oracle speaks of. Write the file again.",
-                file_name, field[i].key, field[i].expected);
+                "can say what the %s speaks of. Write the file again.",
+                file_name, field[i].key, field[i].expected, dp_kind_name(kind));
     return DF_OK;
 }

@@ -6,16 +6,16 @@
 #ifndef DP_STORE_RECORD_H
 #define DP_STORE_RECORD_H
 
-#include "dflash.h"
+#include "store.h"
 
-#include <cjson/cJSON.h>
 #include <hdf5.h>
 
 /* Reads the record at `path` ("/geometry"); the caller deletes it. Codes: "oracle.object.missing", "oracle.digest",
  * "oracle.json" (not one JSON object, or a key twice), "oracle.read". */
 df_status dp_record_read(hid_t file, const char *file_name, const char *path, cJSON **out, df_error *err);
 
-/* Every key of the provenance record is there with its type. Code: "oracle.provenance". */
-df_status dp_record_check_provenance(const cJSON *provenance, const char *file_name, df_error *err);
+/* Every key that the provenance record of this kind of file must have is there with its type. Code:
+ * "oracle.provenance". */
+df_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, const char *file_name, df_error *err);
 
 #endif

@@ -24,6 +24,7 @@ static const uint64_t chunk_limit = (uint64_t)UINT32_MAX; /* HDF5's limit for on
 struct dp_store_writer {
     char *path;
     hid_t file;
+    bool recording;
     bool geometry, provenance;
 };
 
@@ -95,15 +96,15 @@ static hid_t create_in_memory(const char *path) {
     return file;
 }
 
-static bool put_skeleton(hid_t file, const char *kind) {
+static bool put_skeleton(hid_t file, const char *kind, bool recording) {
     const int32_t version = DP_SCHEMA_VERSION;
     if (!put_text(file, "schema", "dflash-parity") || !put_text(file, "kind", kind) ||
         !put_attribute(file, "schema_version", H5T_STD_I32LE, H5Screate(H5S_SCALAR), &version) ||
         !put_group(file, "/inputs") || !put_group(file, "/stages"))
         return false;
-    for (int run = 0; run < DP_RUN_COUNT; run++) {
+    for (int run = 0; run < (recording ? 1 : DP_RUN_COUNT); run++) {
         char path[32];
-        snprintf(path, sizeof path, "/stages/%s", dp_run_name((dp_run)run));
+        snprintf(path, sizeof path, "/stages/%s", recording ? dp_recorded_run : dp_run_name((dp_run)run));
         if (!put_group(file, path)) return false;
     }
     return true;
@@ -119,6 +120,7 @@ df_status dp_store_create(const char *path, const char *kind, dp_store_writer **
     dp_store_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL) return df_fail_memory(err, "a store writer", sizeof *writer);
     writer->file = H5I_INVALID_HID;
+    writer->recording = strcmp(kind, dp_kind_name(DP_KIND_RECORDING)) == 0;
     writer->path = strdup(path);
     if (writer->path == NULL) {
         status = df_fail_memory(err, "a store writer's path", strlen(path) + 1);
@@ -126,7 +128,7 @@ df_status dp_store_create(const char *path, const char *kind, dp_store_writer **
     }
     dp_h5_quiet_begin(&quiet);
     writer->file = create_in_memory(path);
-    if (writer->file < 0 || !put_skeleton(writer->file, kind))
+    if (writer->file < 0 || !put_skeleton(writer->file, kind, writer->recording))
         status = write_failed(writer, "the file's skeleton", err);
     dp_h5_quiet_end(&quiet);
 cleanup:
@@ -260,8 +262,12 @@ df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *
     if (run >= DP_RUN_COUNT || !df_stage_parse(name, &stage, &layer))
         return df_fail(err, DF_ERR_ARGUMENT, "store.argument", "%s: \"%s\" is not a stage, or the run is unknown.",
                        writer->path, name);
+    if (writer->recording && (run != DP_RUN_OWN || tensor->stride != 1 || tensor->offset != 0))
+        return df_fail(err, DF_ERR_ARGUMENT, "store.argument",
+                       "%s: %s is sampled or of a run of a reference; a recording has one run and every element.",
+                       writer->path, name);
     char path[32 + DF_STAGE_NAME_MAX];
-    snprintf(path, sizeof path, "/stages/%s/%s", dp_run_name(run), name);
+    snprintf(path, sizeof path, "/stages/%s/%s", writer->recording ? dp_recorded_run : dp_run_name(run), name);
     return write_tensor(writer, path, tensor, err);
 }
 

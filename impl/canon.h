@@ -19,6 +19,8 @@
 #ifndef DF_CANON_H
 #define DF_CANON_H
 
+#include "device_fn.h"
+
 enum {
     DF_SEGMENT = 64,
     DF_TREE_SLOTS = 33 /* joins on the stack strictly decrease, and a 32-bit index has 32 levels */
@@ -36,14 +38,14 @@ typedef struct df_tree {
     unsigned join[DF_TREE_SLOTS]; /* join[i] = last segment of slot i-1 XOR first segment of slot i */
 } df_tree;
 
-static inline void df_tree_reset(df_tree *tree) { tree->depth = 0; }
+DF_FN void df_tree_reset(df_tree *tree) { tree->depth = 0; }
 
 /*
  * Makes room for the sum of `segment`. The caller first folds as often as the return value says, each time
  * slot[top - 1] += slot[top] and dropping the top, and then stores the new sum above what is left, at
  * slot[tree->depth - 1].
  */
-static inline int df_tree_push(df_tree *tree, unsigned segment) {
+DF_FN int df_tree_push(df_tree *tree, unsigned segment) {
     int folds = 0;
     const unsigned join = tree->depth > 0 ? tree->last ^ segment : 0;
     while (tree->depth > 1) {
@@ -65,14 +67,14 @@ typedef struct df_sum {
     float slot[DF_TREE_SLOTS];
 } df_sum;
 
-static inline void df_sum_push(df_sum *sum, unsigned segment, float value) {
+DF_FN void df_sum_push(df_sum *sum, unsigned segment, float value) {
     int top = sum->tree.depth - 1;
     for (int folds = df_tree_push(&sum->tree, segment); folds > 0; folds--, top--) sum->slot[top - 1] += sum->slot[top];
     sum->slot[sum->tree.depth - 1] = value + 0.0f;
 }
 
 /* The value of the whole tree; +0 when nothing was pushed. */
-static inline float df_sum_total(const df_sum *sum) {
+DF_FN float df_sum_total(const df_sum *sum) {
     if (sum->tree.depth == 0) return 0.0f;
     float total = sum->slot[sum->tree.depth - 1];
     for (int i = sum->tree.depth - 2; i >= 0; i--) total = sum->slot[i] + total;

@@ -8,10 +8,7 @@
 #include "draft.h"
 
 #include "error.h"
-#include "gather.h"
 #include "observe.h"
-
-#include <stdlib.h>
 
 static df_status check_call(const df_draft *draft, const float *rows, const int32_t *prev, int n, const float *raw,
                             df_error *err) {
@@ -43,21 +40,20 @@ static df_status check_call(const df_draft *draft, const float *rows, const int3
 /* joined[n, H + r] = each row with its token's embedding behind it. */
 static df_status join_embeddings(df_draft *draft, const float *rows, const int32_t *prev, int n, float **joined,
                                  df_error *err) {
+    df_engine *engine = draft->engine;
+    const df_memory *memory = &engine->memory;
     const df_matrix *w1 = &draft->weights.markov_w1;
-    const size_t hidden = (size_t)draft->config.hidden, rank = (size_t)w1->in, width = hidden + rank;
-    *joined = df_arena_floats(&draft->engine->arena, (size_t)n * width, err);
-    if (*joined == NULL) return DF_ERR_MEMORY;
-    float *host = malloc((size_t)n * width * sizeof *host);
-    if (host == NULL) return df_fail_memory(err, "the confidence head's input", (size_t)n * width * sizeof *host);
-    df_status status = DF_OK;
-    for (int i = 0; i < n && status == DF_OK; i++) {
-        float *to = host + (size_t)i * width;
-        status = df_engine_download(draft->engine, to, rows + (size_t)i * hidden, hidden, err);
-        df_gather_row(w1, prev[i], to + hidden);
-    }
-    if (status == DF_OK) status = df_engine_upload(draft->engine, *joined, host, (size_t)n * width, err);
-    free(host);
-    return status;
+    const size_t hidden = (size_t)draft->config.hidden, width = hidden + (size_t)w1->in;
+    const size_t bytes = (size_t)n * sizeof *prev;
+    *joined = df_arena_floats(&engine->arena, (size_t)n * width, err);
+    void *ids = df_arena_floats(&engine->arena, (size_t)n, err), *window;
+    if (*joined == NULL || ids == NULL) return DF_ERR_MEMORY;
+    TRY(memory->map(memory->owner, ids, bytes, &window, err));
+    memcpy(window, prev, bytes);
+    TRY(memory->unmap(memory->owner, ids, bytes, err));
+    for (size_t i = 0; i < (size_t)n; i++)
+        TRY(memory->copy(memory->owner, *joined + i * width, rows + i * hidden, hidden * sizeof *rows, err));
+    return engine->ops->gather(engine, w1, ids, n, 1.0f, *joined + hidden, width, err);
 }
 
 df_status df_confidence(df_draft *draft, const float *rows, const int32_t *prev, int n, float *raw, df_error *err) {

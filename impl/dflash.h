@@ -197,9 +197,14 @@ typedef enum df_backend { DF_BACKEND_CPU = 0, DF_BACKEND_CUDA } df_backend;
 typedef enum df_class { DF_CLASS_EXACT = 0, DF_CLASS_CUBLAS, DF_CLASS_FAST } df_class;
 typedef enum df_isa { DF_ISA_BEST = 0, DF_ISA_GENERIC, DF_ISA_AVX2, DF_ISA_AVX512 } df_isa;
 
-/* How the operands of every product are rounded before they are multiplied; sums stay float32. The CPU simulates the
- * narrow ones (round to nearest even, activations and weights alike) so that their drift can be measured anywhere. */
+/* How the operands of every product with a matrix of weights (ops.h: matmul; the output head and the heads after it
+ * included) are rounded before they are multiplied; sums stay float32. Attention's scores and weighted sums, norms,
+ * rotation and convolutions take no part. The CPU simulates the narrow ones (round to nearest even, activations and
+ * weights alike) so that their drift can be measured anywhere. */
 typedef enum df_products { DF_PRODUCTS_F32 = 0, DF_PRODUCTS_TF32, DF_PRODUCTS_BF16 } df_products;
+
+const char *df_products_name(df_products products);         /* "f32", "tf32", "bf16" */
+bool df_products_parse(const char *name, df_products *out); /* false: no such products */
 
 typedef struct df_engine_options {
     df_backend backend;
@@ -215,7 +220,22 @@ typedef struct df_engine df_engine;
 df_status df_engine_create(const df_engine_options *options, df_engine **out, df_error *err);
 void df_engine_destroy(df_engine *engine); /* NULL is allowed; destroy drafts and caches first */
 int df_engine_threads(const df_engine *engine);
-const char *df_engine_isa(const df_engine *engine); /* "generic", "avx2", "avx512" */
+const char *df_engine_isa(const df_engine *engine); /* "generic", "avx2", "avx512"; on a device "cuda" */
+const char *df_backend_name(df_backend backend);    /* "cpu", "cuda" */
+const char *df_class_name(df_class numeric_class);  /* "exact", "cublas", "fast" */
+
+/* What an engine computes with, for reports. Device strings are empty and numbers 0 on the CPU. */
+typedef struct df_device_facts {
+    const char *backend, *numeric_class, *products;
+    char device[256];             /* "NVIDIA H200" */
+    char driver[16], runtime[16]; /* CUDA versions: the newest that the driver supports, the one built with; "13.0" */
+    char cublas[16];              /* empty unless the class uses it */
+    int capability;               /* compute capability, 90 for 9.0 */
+    int multiprocessors;
+    size_t memory_bytes;
+    bool tf32; /* products may be rounded to TF32 */
+} df_device_facts;
+void df_engine_describe(const df_engine *engine, df_device_facts *out);
 
 /* What the machine can do with this engine's instructions and threads, the best of a few short tries: the limits that a
  * kernel's own figures, taken in the same run, are held against. Takes a second and 512 MiB. */
@@ -225,7 +245,10 @@ typedef struct df_machine {
 } df_machine;
 df_status df_engine_probe(df_engine *engine, df_machine *out, df_error *err);
 
-/* Memory of the engine. n is in floats. */
+/* Memory of the engine. n is in floats. On a device, calls return once their work is queued; what went wrong in it is
+ * reported by the next df_engine_finish or download, or by a later call. */
+bool df_engine_on_host(const df_engine *engine);              /* whether its memory is the processor's */
+df_status df_engine_finish(df_engine *engine, df_error *err); /* waits until everything asked for is done */
 df_status df_engine_alloc(df_engine *engine, size_t n, float **out, df_error *err);
 void df_engine_free(df_engine *engine, float *buffer);
 df_status df_engine_upload(df_engine *engine, float *to, const float *from_host, size_t n, df_error *err);
@@ -279,6 +302,8 @@ typedef struct df_tensor_view {
     bool used; /* false: ignored by rule (embed_tokens., lm_head., rotary_emb.), never by accident */
 } df_tensor_view;
 df_tensor_view df_draft_tensor(const df_draft *draft, int index);
+
+df_engine *df_draft_engine(const df_draft *draft); /* the one that it was loaded with */
 
 void df_draft_observe(df_draft *draft, df_observe_fn fn, void *user); /* fn NULL: stop observing */
 void df_draft_replace(df_draft *draft, df_replace_fn fn, void *user); /* fn NULL: stop replacing */

@@ -7,6 +7,7 @@
  */
 #include "conv.h"
 
+#include "canon.h"
 #include "error.h"
 #include "observe.h"
 #include "rope.h"
@@ -20,6 +21,7 @@ typedef struct pass {
     df_error *err;
     float eps;
     float *cos, *sin; /* [rows, rotary_dim / 2], row 0 = the first row of `pos` given to pass_begin */
+    df_key_map keys;  /* the positions of the keys, for the attention */
 } pass;
 
 /* Keys and values of one layer as the layer program sees them. Rows 0..context are the context, then B rows of the
@@ -72,16 +74,44 @@ static df_status take(const pass *p, int rows, int columns, float **out) {
     return *out != NULL ? DF_OK : DF_ERR_MEMORY;
 }
 
-static df_status pass_begin(pass *p, df_draft *draft, const int32_t *pos, int rows, df_error *err) {
+/* A part of the tables of a call, each on a boundary that any device likes. */
+static size_t part(size_t values) { return (values + 15) / 16 * 16; }
+
+/* The segments of canon.h that the keys at positions pos[keys] lie in; first[] gets the row where each starts, and the
+ * number of keys behind the last. */
+static int key_segments(const int32_t *pos, int keys, int32_t *first) {
+    int segments = 0;
+    for (int i = 0; i < keys; i++)
+        if (i == 0 || pos[i] / DF_SEGMENT != pos[i - 1] / DF_SEGMENT) first[segments++] = i;
+    first[segments] = keys;
+    return segments;
+}
+
+/* Starts a call over `rows` rows at positions `pos`. keys > 0: its attention sees that many, at positions key_pos. The
+ * tables are made on the host and go to the engine's memory together. */
+static df_status pass_begin(pass *p, df_draft *draft, const int32_t *pos, int rows, const int32_t *key_pos, int keys,
+                            df_error *err) {
     *p = (pass){.draft = draft, .engine = draft->engine, .ops = draft->engine->ops, .c = &draft->config, .err = err};
     p->eps = (float)draft->config.rms_eps;
     TRY(df_arena_reset(&p->engine->arena, err));
     if (rows == 0) return DF_OK;
     const int half = p->c->rope.rotary_dim / 2;
-    TRY(take(p, rows, half, &p->cos));
-    TRY(take(p, rows, half, &p->sin));
-    df_rope_tables(draft->inv_freq, half, draft->attention_scaling, pos, rows, p->cos, p->sin);
-    return DF_OK;
+    const size_t angles = part((size_t)rows * (size_t)half), positions = part((size_t)keys),
+                 total = 2 * angles + 2 * positions + part(1);
+    const df_memory *memory = &p->engine->memory;
+    void *window;
+    p->cos = df_arena_floats(&p->engine->arena, total, err);
+    if (p->cos == NULL) return DF_ERR_MEMORY;
+    p->sin = p->cos + angles;
+    TRY(memory->map(memory->owner, p->cos, total * sizeof(float), &window, err));
+    float *host = window;
+    df_rope_tables(draft->inv_freq, half, draft->attention_scaling, pos, rows, host, host + angles);
+    int32_t *host_pos = (int32_t *)(void *)(host + 2 * angles);
+    if (keys > 0) memcpy(host_pos, key_pos, (size_t)keys * sizeof *host_pos);
+    p->keys.segments = key_segments(key_pos, keys, host_pos + positions);
+    p->keys.pos = (const int32_t *)(const void *)(p->cos + 2 * angles);
+    p->keys.segment_first = p->keys.pos + positions;
+    return memory->unmap(memory->owner, p->cos, total * sizeof(float), err);
 }
 
 /* The frequencies belong to the draft, not to the call: they are shown and cannot be replaced. */
@@ -190,6 +220,7 @@ static df_status run_layer(const pass *p, int i, const block_rows *b, const laye
                                          .v = keys->v,
                                          .q_pos = pos + keys->context,
                                          .k_pos = pos,
+                                         .map = p->keys,
                                          .rows = rows,
                                          .keys = keys->context + rows,
                                          .n_heads = c->n_heads,
@@ -238,8 +269,9 @@ static df_status ingest_layer(const pass *p, int i, const float *x, int rows, fl
 }
 
 static df_status start_stream(const pass *p, const float *noise, float **x) {
+    const df_memory *memory = &p->engine->memory;
     TRY(take(p, p->c->block, p->c->hidden, x));
-    return df_engine_upload(p->engine, *x, noise, (size_t)p->c->block * (size_t)p->c->hidden, p->err);
+    return memory->copy(memory->owner, *x, noise, (size_t)p->c->block * (size_t)p->c->hidden * sizeof **x, p->err);
 }
 
 static df_status final_norm(const pass *p, const float *x, float *out) {
@@ -269,7 +301,7 @@ static df_status check_cache(const df_draft *draft, const df_kv *kv, df_error *e
 df_status df_ctx_features(df_draft *draft, const float *taps, int t, float *features, df_error *err) {
     pass p;
     TRY(check_context(t, err));
-    TRY(pass_begin(&p, draft, NULL, 0, err));
+    TRY(pass_begin(&p, draft, NULL, 0, NULL, 0, err));
     const df_config *c = p.c;
     float *fc;
     TRY(take(&p, t, c->hidden, &fc));
@@ -287,7 +319,7 @@ df_status df_forward_block(df_draft *draft, const float *features, const float *
     TRY(check_context(ctx, err));
     const int rows = ctx + draft->config.block;
     TRY(df_check_positions(pos, rows, -1, "the context and the block", err));
-    TRY(pass_begin(&p, draft, pos, rows, err));
+    TRY(pass_begin(&p, draft, pos, rows, pos, rows, err));
     TRY(show_rope(&p, rows));
     TRY(take_block_rows(&p, &b));
     layer_keys keys = {.features = features, .first = 0, .context = ctx};
@@ -324,7 +356,7 @@ df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
         pos += plan.skip;
         t -= plan.skip;
     }
-    TRY(pass_begin(&p, draft, pos, t, err));
+    TRY(pass_begin(&p, draft, pos, t, NULL, 0, err));
     float *raw, *normed, *k = NULL, *v = NULL;
     TRY(take(&p, t, key_width(p.c), &raw));
     TRY(take(&p, t, key_width(p.c), &normed));
@@ -337,8 +369,26 @@ df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
         TRY(ingest_layer(&p, i, features, t, raw, normed, k != NULL ? k + at : df_kv_row(kv, kv->k, i, kv->len),
                          v != NULL ? v + at : df_kv_row(kv, kv->v, i, kv->len)));
     }
-    df_kv_append(kv, &plan, pos, t, k, v);
-    return DF_OK;
+    return df_kv_append(kv, &plan, pos, t, k, v, err);
+}
+
+/* Where nobody looks at the stages, a device may run all of them as one program. */
+static df_status round_at_once(const pass *p, df_kv *kv, const float *noise, float *out, bool *done) {
+    const df_draft *draft = p->draft;
+    if (p->ops->round == NULL || draft->observe != NULL || draft->replace != NULL) return DF_OK;
+    const df_round_args args = {.config = p->c,
+                                .weights = &draft->weights,
+                                .noise = noise,
+                                .cos = p->cos,
+                                .sin = p->sin,
+                                .key_pos = kv->pos,
+                                .map = p->keys,
+                                .keys = kv->len + p->c->block,
+                                .k = kv->k,
+                                .v = kv->v,
+                                .layer_stride = (size_t)kv->capacity * (size_t)key_width(p->c),
+                                .out = out};
+    return p->ops->round(p->engine, &args, done, p->err);
 }
 
 df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const int32_t *pos, float *out,
@@ -354,13 +404,16 @@ df_status df_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
             "or truncate it first.",
             kv->len, kv->capacity, rows);
     TRY(df_kv_check_next(kv, pos, rows, "the block", err));
-    TRY(pass_begin(&p, draft, pos, rows, err));
+    for (int row = 0; row < rows; row++) kv->pos[kv->len + row] = pos[row]; /* in flight: len does not move */
+    TRY(pass_begin(&p, draft, pos, rows, kv->pos, kv->len + rows, err));
+    bool done = false;
+    TRY(round_at_once(&p, kv, noise, out, &done));
+    if (done) return DF_OK;
     TRY(show_rope(&p, rows));
     TRY(take_block_rows(&p, &b));
     layer_keys keys = {.first = kv->len, .context = kv->len};
     TRY(take(&p, rows, key_width(p.c), &keys.raw));
     TRY(take(&p, rows, key_width(p.c), &keys.normed));
-    for (int row = 0; row < rows; row++) kv->pos[kv->len + row] = pos[row]; /* in flight: len does not move */
     float *x;
     TRY(start_stream(&p, noise, &x));
     for (int i = 0; i < p.c->n_layers; i++) {

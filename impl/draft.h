@@ -11,6 +11,7 @@ struct df_draft {
     df_config config;
     df_precision precision;
     df_weights weights;
+    uint64_t weights_hash;   /* of the norm vectors that the cache's rows depend on */
     float *inv_freq;         /* [rotary_dim / 2], owned */
     float attention_scaling; /* factor on cos and sin */
     df_observe_fn observe;
@@ -38,7 +39,10 @@ static inline float *df_kv_row(const df_kv *kv, float *buffer, int layer, int ro
 /* Positions must be non-negative, strictly increasing and beyond `after` (-1: no lower bound). */
 df_status df_check_positions(const int32_t *pos, int rows, int32_t after, const char *what, df_error *err);
 
-/* ---- The cache's own parts (kv_room.c) ---- */
+/* ---- The cache's own parts (kv_room.c, kv_tail.c) ---- */
+
+/* The draft's weights_hash, while its vectors are in host memory. */
+uint64_t df_kv_weights_hash(const df_draft *draft);
 
 /* The largest window; 0 when some layer has none. */
 int32_t df_kv_window(const df_kv *kv);
@@ -61,8 +65,9 @@ typedef struct df_kv_append_plan {
 df_status df_kv_plan(const df_kv *kv, const int32_t *pos, int rows, df_kv_append_plan *plan, df_error *err);
 /* Carries the plan out and commits `rows` rows (those left after the skip). Their keys and values are already at row
  * len of each layer when nothing drops; otherwise they come from k and v, [L, rows, nkv * hd], because their place is
- * still taken: a call that fails before this point leaves the cache as it was. Cannot fail. */
-void df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k,
-                  const float *v);
+ * still taken: a call that fails before this point leaves the cache as it was. Only a device can fail, and then the
+ * cache is empty. */
+df_status df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k,
+                       const float *v, df_error *err);
 
 #endif

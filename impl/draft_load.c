@@ -59,6 +59,9 @@ df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision prec
     }
     df_rope_inv_freq(&draft->config.rope, draft->inv_freq);
     draft->attention_scaling = (float)df_rope_attention_scaling(&draft->config.rope);
+    draft->weights_hash = df_kv_weights_hash(draft);
+    status = df_weights_place(&draft->weights, &draft->config, &engine->memory, err);
+    if (status != DF_OK) goto fail;
     *out = draft;
     return DF_OK;
 
@@ -75,6 +78,8 @@ void df_draft_destroy(df_draft *draft) {
 }
 
 const df_config *df_draft_config(const df_draft *draft) { return &draft->config; }
+
+df_engine *df_draft_engine(const df_draft *draft) { return draft->engine; }
 
 df_precision df_draft_precision(const df_draft *draft) { return draft->precision; }
 

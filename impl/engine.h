@@ -1,5 +1,5 @@
 /*
- * engine.h - what stands behind df_engine: a table of operations, threads, scratch memory.
+ * engine.h - what stands behind df_engine: a table of operations, the memory that they work in, threads, scratch.
  */
 #ifndef DF_ENGINE_H
 #define DF_ENGINE_H
@@ -11,6 +11,7 @@
 struct df_engine {
     df_engine_options options;
     const df_ops *ops;
+    df_memory memory; /* where the operations' buffers live */
     df_pool *pool;
     df_arena arena; /* scratch of the call in progress */
 };

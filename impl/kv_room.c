@@ -27,11 +27,12 @@ int df_kv_limit(const df_kv *kv) { return kv->capacity - (df_kv_window(kv) > 0 ?
 
 void df_kv_poison(df_kv *kv) {
     const df_config *config = &kv->draft->config;
+    const df_memory *memory = &kv->draft->engine->memory;
     if (!kv->draft->engine->options.poison_scratch) return;
     const size_t bytes = (size_t)(kv->capacity - kv->len) * (size_t)config->n_kv_heads * (size_t)config->head_dim * 4;
-    for (int i = 0; i < config->n_layers; i++) {
-        memset(df_kv_row(kv, kv->k, i, kv->len), 0xff, bytes);
-        memset(df_kv_row(kv, kv->v, i, kv->len), 0xff, bytes);
+    for (int i = 0; i < config->n_layers; i++) { /* a device that fails here fails the next call that reports, too */
+        memory->fill(memory->owner, df_kv_row(kv, kv->k, i, kv->len), 0xff, bytes, NULL);
+        memory->fill(memory->owner, df_kv_row(kv, kv->v, i, kv->len), 0xff, bytes, NULL);
     }
 }
 
@@ -77,29 +78,41 @@ df_status df_kv_plan(const df_kv *kv, const int32_t *pos, int rows, df_kv_append
 }
 
 /* Rows [from, len) of every layer move to the front. */
-static void move_to_front(df_kv *kv, int from) {
+static df_status move_to_front(df_kv *kv, int from, df_error *err) {
     const df_config *config = &kv->draft->config;
+    const df_memory *memory = &kv->draft->engine->memory;
     const size_t rows = (size_t)(kv->len - from);
     const size_t bytes = rows * (size_t)config->n_kv_heads * (size_t)config->head_dim * sizeof(float);
     for (int i = 0; i < config->n_layers; i++) {
-        memmove(df_kv_row(kv, kv->k, i, 0), df_kv_row(kv, kv->k, i, from), bytes);
-        memmove(df_kv_row(kv, kv->v, i, 0), df_kv_row(kv, kv->v, i, from), bytes);
+        TRY(memory->copy(memory->owner, df_kv_row(kv, kv->k, i, 0), df_kv_row(kv, kv->k, i, from), bytes, err));
+        TRY(memory->copy(memory->owner, df_kv_row(kv, kv->v, i, 0), df_kv_row(kv, kv->v, i, from), bytes, err));
     }
     memmove(kv->pos, kv->pos + from, rows * sizeof *kv->pos);
     kv->len = (int)rows;
     if (kv->pinned >= 0) kv->pinned -= from;
+    return DF_OK;
 }
 
-void df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k,
-                  const float *v) {
+/* Old rows make room for those in k and v. */
+static df_status replace_old(df_kv *kv, int drop, int rows, const float *k, const float *v, df_error *err) {
     const df_config *config = &kv->draft->config;
-    if (plan->drop > 0) {
-        const size_t layer = (size_t)rows * (size_t)config->n_kv_heads * (size_t)config->head_dim;
-        move_to_front(kv, plan->drop);
-        for (int i = 0; i < config->n_layers; i++) {
-            memcpy(df_kv_row(kv, kv->k, i, kv->len), k + (size_t)i * layer, layer * sizeof(float));
-            memcpy(df_kv_row(kv, kv->v, i, kv->len), v + (size_t)i * layer, layer * sizeof(float));
-        }
+    const df_memory *memory = &kv->draft->engine->memory;
+    const size_t layer = (size_t)rows * (size_t)config->n_kv_heads * (size_t)config->head_dim;
+    TRY(move_to_front(kv, drop, err));
+    for (int i = 0; i < config->n_layers; i++) {
+        const size_t at = (size_t)i * layer, bytes = layer * sizeof(float);
+        TRY(memory->copy(memory->owner, df_kv_row(kv, kv->k, i, kv->len), k + at, bytes, err));
+        TRY(memory->copy(memory->owner, df_kv_row(kv, kv->v, i, kv->len), v + at, bytes, err));
+    }
+    return DF_OK;
+}
+
+df_status df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, int rows, const float *k,
+                       const float *v, df_error *err) {
+    const df_status status = plan->drop > 0 ? replace_old(kv, plan->drop, rows, k, v, err) : DF_OK;
+    if (status != DF_OK) {
+        df_kv_clear(kv); /* the device failed half-way, and no half of the old rows may stay */
+        return status;
     }
     for (int row = 0; row < rows; row++) kv->pos[kv->len + row] = pos[row];
     kv->len += rows;
@@ -108,4 +121,5 @@ void df_kv_append(df_kv *kv, const df_kv_append_plan *plan, const int32_t *pos, 
         kv->floor = plan->dropped + 1;
         df_kv_poison(kv);
     }
+    return DF_OK;
 }

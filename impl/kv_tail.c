@@ -44,7 +44,8 @@ static const struct {
     bool bits; /* printed in hexadecimal */
 } fields[FIELD_COUNT] = {
     [FIELD_FAMILY] = {"kv.import.family", "family (number of df_family)", false},
-    [FIELD_CLASS] = {"kv.import.class", "numeric class (number of df_class)", false},
+    [FIELD_CLASS] = {"kv.import.class", "numeric class (number of df_class, plus 256 times that of df_products)",
+                     false},
     [FIELD_PRECISION] = {"kv.import.precision", "precision mode of the weights (number of df_precision)", false},
     [FIELD_LAYERS] = {"kv.import.layers", "number of layers", false},
     [FIELD_KV_HEADS] = {"kv.import.kv_heads", "number of key/value heads", false},
@@ -55,7 +56,7 @@ static const struct {
     [FIELD_WEIGHTS] = {"kv.import.weights", "checkpoint (hash of its norm vectors)", true},
 };
 
-static uint64_t weights_hash(const df_draft *draft) {
+uint64_t df_kv_weights_hash(const df_draft *draft) {
     const df_config *c = &draft->config;
     uint64_t hash = df_fnv(DF_FNV_START, draft->weights.hidden_norm, (size_t)c->hidden * sizeof(float));
     for (int i = 0; i < c->n_layers; i++) {
@@ -71,7 +72,8 @@ static void describe(const df_draft *draft, uint64_t value[FIELD_COUNT]) {
     uint32_t scaling;
     memcpy(&scaling, &draft->attention_scaling, sizeof scaling);
     value[FIELD_FAMILY] = (uint64_t)c->family;
-    value[FIELD_CLASS] = (uint64_t)draft->engine->options.numeric_class;
+    value[FIELD_CLASS] = (uint64_t)draft->engine->options.numeric_class |
+                         (uint64_t)draft->engine->options.products << 8; /* rows of other products have other bits */
     value[FIELD_PRECISION] = (uint64_t)df_draft_precision(draft);
     value[FIELD_LAYERS] = (uint64_t)c->n_layers;
     value[FIELD_KV_HEADS] = (uint64_t)c->n_kv_heads;
@@ -79,7 +81,7 @@ static void describe(const df_draft *draft, uint64_t value[FIELD_COUNT]) {
     value[FIELD_ROTARY_DIM] = (uint64_t)c->rope.rotary_dim;
     value[FIELD_SCALING] = scaling;
     memcpy(&value[FIELD_EPS], &c->rms_eps, sizeof value[FIELD_EPS]);
-    value[FIELD_WEIGHTS] = weights_hash(draft);
+    value[FIELD_WEIGHTS] = draft->weights_hash;
 }
 
 static size_t row_floats(const df_config *c) { return (size_t)c->n_kv_heads * (size_t)c->head_dim; }

@@ -12,12 +12,6 @@
 
 #include <math.h>
 
-#ifdef __CUDACC__
-#define DF_FN static __host__ __device__ __forceinline__
-#else
-#define DF_FN static inline
-#endif
-
 #ifdef __CUDA_ARCH__
 DF_FN int32_t df_float_as_int(float x) { return __float_as_int(x); }
 DF_FN float df_int_as_float(int32_t x) { return __int_as_float(x); }

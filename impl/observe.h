@@ -8,13 +8,15 @@
 #include "draft.h"
 
 /* data: the stage's values, as many as view->dim says, in the engine's memory. view->f32 is filled in here. */
+df_status df_show_copied(const df_draft *draft, df_stage_view view, float *data, df_error *err);
 static inline df_status df_show(const df_draft *draft, df_stage_view view, float *data, df_error *err) {
-    (void)err;
-    view.f32 = data;
-    if (draft->observe != NULL) draft->observe(draft->observe_user, &view);
-    if (draft->replace != NULL) draft->replace(draft->replace_user, &view, data);
-    return DF_OK;
+    return draft->observe != NULL || draft->replace != NULL ? df_show_copied(draft, view, data, err) : DF_OK;
 }
+
+/* A stage of [rows, columns] in the engine's memory that nothing replaces; columns 0: [rows]. One of f32 and i32 is
+ * NULL. */
+df_status df_observe_engine_rows(const df_draft *draft, df_stage stage, int rows, int columns, const float *f32,
+                                 const int32_t *i32, df_error *err);
 
 /* A stage of [rows, columns] in host memory that nothing replaces; columns 0: [rows]. One of f32 and i32 is NULL. */
 static inline void df_observe_rows(const df_draft *draft, df_stage stage, int rows, int columns, const float *f32,

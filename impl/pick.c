@@ -6,17 +6,21 @@
 #include "mathfn.h"
 #include "topk.h"
 
+df_status df_pick_refuse_nofinite(int n, const char *what, int slot, df_error *err) {
+    return df_fail(
+        err, DF_ERR_REFUSED, "proposal.nofinite",
+        "Slot %d: none of the %d values of %s is finite, so there is no best one. No token is made up for such "
+        "a row; find out what masked or lost its values.",
+        slot, n, what);
+}
+
 /* The largest value of the row and where it first stands. */
 static df_status largest(const float *row, int n, const char *what, int slot, float *value, int32_t *index,
                          df_error *err) {
     int found = 0;
     const df_status status = df_topk(row, n, 1, what, slot, value, index, &found, err);
     if (status != DF_OK || found == 1) return status;
-    return df_fail(
-        err, DF_ERR_REFUSED, "proposal.nofinite",
-        "Slot %d: none of the %d values of %s is finite, so there is no best one. No token is made up for such "
-        "a row; find out what masked or lost its values.",
-        slot, n, what);
+    return df_pick_refuse_nofinite(n, what, slot, err);
 }
 
 df_status df_pick_argmax(const float *row, int n, const char *what, int slot, int32_t *index, df_error *err) {

@@ -18,4 +18,7 @@ df_status df_pick_argmax(const float *row, int n, const char *what, int slot, in
 df_status df_pick_softmax(const float *row, int n, float temperature, float *probability, const char *what, int slot,
                           df_error *err);
 
+/* The refusal "proposal.nofinite" of a row of n values. */
+df_status df_pick_refuse_nofinite(int n, const char *what, int slot, df_error *err);
+
 #endif

@@ -2,15 +2,14 @@
  * propose.c - from harvested rows and their logits to tokens: the checks that every family shares, the plain family's
  * choice, and the way to the others (selector.c, markov.c).
  */
+#include "choice.h"
 #include "draft.h"
 #include "error.h"
 #include "markov.h"
 #include "selector.h"
-#include "slot.h"
 #include "table.h"
 
 #include <float.h>
-#include <stdlib.h>
 
 void df_harvest_rows(const df_config *config, int *first, int *count) {
     *first = config->harvest == DF_HARVEST_MASK_FILL ? 1 : 0;
@@ -54,8 +53,9 @@ static df_status check_call(const df_table *table, int n, int vocab, const df_pr
 }
 
 /* dflash, and dspark without a Markov head: every slot on its own. */
-static df_status propose_plain(const df_table *table, const float *logits, int n, int vocab, int32_t anchor,
-                               const df_proposal_options *options, const df_proposal *out, df_error *err) {
+static df_status propose_plain(df_engine *engine, const df_table *table, const float *logits, int n, int vocab,
+                               int32_t anchor, const df_proposal_options *options, const df_proposal *out,
+                               df_error *err) {
     const int ids = table != NULL ? df_table_target_vocab(table) : vocab;
     if (anchor < 0 || anchor >= ids)
         return df_fail(
@@ -63,16 +63,21 @@ static df_status propose_plain(const df_table *table, const float *logits, int n
             "The anchor is token %d, outside the target's vocabulary of %d. Pass the id of the last accepted "
             "token.",
             anchor, ids);
-    float *scratch = malloc((size_t)vocab * sizeof *scratch);
-    if (scratch == NULL) return df_fail_memory(err, "a slot's distribution", (size_t)vocab * sizeof *scratch);
-    df_status status = DF_OK;
-    for (int slot = 0; status == DF_OK && slot < n; slot++) {
-        int32_t token;
-        status = df_slot_choose(logits + (size_t)slot * (size_t)vocab, vocab, df_table_ids(table), "the logits", slot,
-                                options, scratch, out, &token, err);
+    df_choose_args args = {.rows = logits,
+                           .ids = df_table_engine_ids(table),
+                           .n = n,
+                           .width = vocab,
+                           .what = "the logits",
+                           .temperature = options->temperature,
+                           .uniform = options->uniform,
+                           .share = out->share != NULL};
+    TRY(df_choice_take(engine, n, &args.choice, err));
+    if (df_choice_needs_distribution(options, out)) {
+        args.probability = df_arena_floats(&engine->arena, (size_t)n * (size_t)vocab, err);
+        if (args.probability == NULL) return DF_ERR_MEMORY;
     }
-    free(scratch);
-    return status;
+    TRY(engine->ops->choose(engine, &args, err));
+    return df_choice_fetch(engine, &args, df_table_ids(table), out, err);
 }
 
 df_status df_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n, int vocab,
@@ -85,5 +90,5 @@ df_status df_propose(df_draft *draft, const df_table *table, const float *logits
         return df_selector_propose(draft, table, logits, rows, n, vocab, anchor, options, out, err);
     if (c->family == DF_FAMILY_DSPARK && c->markov != DF_MARKOV_NONE)
         return df_markov_propose(draft, table, logits, rows, n, vocab, anchor, options, out, err);
-    return propose_plain(table, logits, n, vocab, anchor, options, out, err);
+    return propose_plain(draft->engine, table, logits, n, vocab, anchor, options, out, err);
 }

@@ -8,7 +8,6 @@
 
 #include "draft.h"
 #include "error.h"
-#include "gather.h"
 #include "observe.h"
 
 #include <inttypes.h>
@@ -35,6 +34,18 @@ static df_status parse_dtype(const char *dtype, df_dtype *out, df_error *err) {
                    "A vocabulary table has dtype \"BF16\", \"F16\" or \"F32\": found \"%.40s\".", dtype);
 }
 
+/* Copies the matrix to the engine's memory when that is a device's. */
+static df_status place(df_table *table, df_error *err) {
+    const df_memory *memory = &table->engine->memory;
+    const size_t bytes = (size_t)table->matrix.out * (size_t)table->matrix.in * df_dtype_size(table->matrix.dtype);
+    table->bytes = table->matrix.data;
+    if (memory->host) return DF_OK;
+    TRY(memory->alloc(memory->owner, "a vocabulary table", bytes, &table->device, err));
+    TRY(memory->upload(memory->owner, table->device, table->bytes, bytes, err));
+    table->matrix.data = table->device;
+    return DF_OK;
+}
+
 df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int hidden, const void *values,
                           df_table **out, df_error *err) {
     df_dtype width = DF_F32;
@@ -50,12 +61,17 @@ df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int h
     const size_t bytes = (size_t)vocab * (size_t)hidden * df_dtype_size(width);
     table->owned = malloc(bytes);
     if (table->owned == NULL) {
-        df_table_destroy(table);
-        return df_fail_memory(err, "a vocabulary table", bytes);
+        status = df_fail_memory(err, "a vocabulary table", bytes);
+    } else {
+        memcpy(table->owned, values, bytes);
+        table->matrix = (df_matrix){.dtype = width, .out = vocab, .in = hidden, .data = table->owned};
+        table->target_vocab = vocab;
+        status = place(table, err);
     }
-    memcpy(table->owned, values, bytes);
-    table->matrix = (df_matrix){.dtype = width, .out = vocab, .in = hidden, .data = table->owned};
-    table->target_vocab = vocab;
+    if (status != DF_OK) {
+        df_table_destroy(table);
+        return status;
+    }
     *out = table;
     return DF_OK;
 }
@@ -86,6 +102,7 @@ df_status df_table_load(df_engine *engine, const char *path, const char *name, d
     if (status != DF_OK) return status;
     status = df_safetensors_open(path, &table->file, err);
     if (status == DF_OK) status = bind_tensor(table, name, err);
+    if (status == DF_OK) status = place(table, err);
     if (status != DF_OK) {
         df_table_destroy(table);
         return status;
@@ -96,6 +113,9 @@ df_status df_table_load(df_engine *engine, const char *path, const char *name, d
 
 void df_table_destroy(df_table *table) {
     if (table == NULL) return;
+    const df_memory *memory = &table->engine->memory;
+    memory->release(memory->owner, table->device);
+    memory->release(memory->owner, table->device_ids);
     df_safetensors_close(table->file);
     free(table->owned);
     free(table->ids);
@@ -110,7 +130,7 @@ df_tensor_view df_table_view(const df_table *table) {
                             .dtype = df_dtype_name(m->dtype),
                             .rank = 2,
                             .dim = {m->out, m->in},
-                            .data = m->data,
+                            .data = table->bytes,
                             .bytes = (size_t)m->out * (size_t)m->in * df_dtype_size(m->dtype),
                             .used = true};
 }
@@ -143,6 +163,22 @@ static df_status map_rows(const int32_t *offset, int rows, int target_vocab, int
     return DF_OK;
 }
 
+/* A device needs its own copy of the ids. On failure the table keeps the ones that it had. */
+static df_status place_ids(df_table *table, const int32_t *ids, size_t bytes, df_error *err) {
+    const df_memory *memory = &table->engine->memory;
+    void *fresh = NULL;
+    if (memory->host) return DF_OK;
+    TRY(memory->alloc(memory->owner, "the map of a reduced vocabulary", bytes, &fresh, err));
+    const df_status status = memory->upload(memory->owner, fresh, ids, bytes, err);
+    if (status != DF_OK) {
+        memory->release(memory->owner, fresh);
+        return status;
+    }
+    memory->release(memory->owner, table->device_ids);
+    table->device_ids = fresh;
+    return DF_OK;
+}
+
 df_status df_table_set_offsets(df_table *table, const int32_t *offset, int target_vocab, df_error *err) {
     const int rows = df_table_vocab(table);
     if (target_vocab < rows)
@@ -158,6 +194,7 @@ df_status df_table_set_offsets(df_table *table, const int32_t *offset, int targe
                            ? map_rows(offset, rows, target_vocab, ids, seen, err)
                            : df_fail_memory(err, "the map of a reduced vocabulary", (size_t)rows * sizeof *ids + bytes);
     free(seen);
+    if (status == DF_OK) status = place_ids(table, ids, (size_t)rows * sizeof *ids, err);
     if (status != DF_OK) {
         free(ids);
         return status;
@@ -189,15 +226,9 @@ static df_status check_id(const df_table *table, int64_t id, const char *what, d
                    what, id, table->matrix.out);
 }
 
-/* embedding[H] = scale * row `id`. */
-static void embed(const df_table *table, int64_t id, float scale, float *embedding) {
-    df_gather_row(&table->matrix, id, embedding);
-    for (int64_t i = 0; i < table->matrix.in; i++) embedding[i] *= scale;
-}
-
 df_status df_embed_block(df_draft *draft, const df_table *embedding, int32_t anchor, float *noise, df_error *err) {
     const df_config *c = &draft->config;
-    const size_t width = (size_t)c->hidden, block = (size_t)c->block;
+    df_engine *engine = draft->engine;
     df_status status = check_hidden(draft, embedding, err);
     if (status == DF_OK && embedding->ids != NULL)
         status =
@@ -206,16 +237,16 @@ df_status df_embed_block(df_draft *draft, const df_table *embedding, int32_t anc
                     "target's full table, by target id. Pass that one.");
     if (status == DF_OK) status = check_id(embedding, anchor, "anchor", err);
     if (status == DF_OK) status = check_id(embedding, c->mask_token_id, "config's mask token", err);
+    if (status == DF_OK) status = df_arena_reset(&engine->arena, err);
     if (status != DF_OK) return status;
-    float *rows = malloc(2 * width * sizeof *rows);
-    if (rows == NULL) return df_fail_memory(err, "the block's embeddings", 2 * width * sizeof *rows);
-    const float scale = (float)c->input_embedding_scale;
-    embed(embedding, anchor, scale, rows);
-    embed(embedding, c->mask_token_id, scale, rows + width);
-    for (size_t row = 0; status == DF_OK && row < block; row++)
-        status = df_engine_upload(draft->engine, noise + row * width, row == 0 ? rows : rows + width, width, err);
-    free(rows);
-    return status;
+    const size_t bytes = (size_t)c->block * sizeof(int32_t);
+    void *ids = df_arena_floats(&engine->arena, (size_t)c->block, err), *window;
+    if (ids == NULL) return DF_ERR_MEMORY;
+    TRY(engine->memory.map(engine->memory.owner, ids, bytes, &window, err));
+    for (int row = 0; row < c->block; row++) ((int32_t *)window)[row] = row == 0 ? anchor : (int32_t)c->mask_token_id;
+    TRY(engine->memory.unmap(engine->memory.owner, ids, bytes, err));
+    return engine->ops->gather(engine, &embedding->matrix, ids, c->block, (float)c->input_embedding_scale, noise,
+                               (size_t)c->hidden, err);
 }
 
 df_status df_logits(df_draft *draft, const df_table *head, const float *rows, int n, float *logits, df_error *err) {

@@ -14,7 +14,7 @@ static bool chunk_matters(const float *x, float bar) {
     return any != 0;
 }
 
-static df_status refuse_value(float x, const char *what, int slot, int at, df_error *err) {
+df_status df_topk_refuse(float x, const char *what, int slot, int at, df_error *err) {
     if (isnan(x))
         return df_fail(
             err, DF_ERR_REFUSED, "proposal.nan",
@@ -37,7 +37,7 @@ df_status df_topk(const float *row, int n, int k, const char *what, int slot, fl
         for (int i = first; i < end; i++) {
             const float x = row[i];
             if (x <= bar) continue;
-            if (!(x < INFINITY)) return refuse_value(x, what, slot, i, err);
+            if (!(x < INFINITY)) return df_topk_refuse(x, what, slot, i, err);
             int at = count < k ? count++ : k - 1;
             for (; at > 0 && value[at - 1] < x; at--) {
                 value[at] = value[at - 1];

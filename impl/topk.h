@@ -16,4 +16,7 @@
 df_status df_topk(const float *row, int n, int k, const char *what, int slot, float *value, int32_t *index, int *found,
                   df_error *err);
 
+/* The refusal of such a value, which stands at `at`. */
+df_status df_topk_refuse(float x, const char *what, int slot, int at, df_error *err);
+
 #endif

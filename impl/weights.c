@@ -360,6 +360,7 @@ cleanup:
 
 void df_weights_release(df_weights *weights) {
     if (weights == NULL) return;
+    if (weights->device != NULL) weights->memory->release(weights->memory->owner, weights->device);
     df_safetensors_close(weights->file);
     free(weights->converted);
     free(weights->vectors);

@@ -11,7 +11,7 @@
 #define DF_WEIGHTS_H
 
 #include "cpu/pool.h"
-#include "dflash.h"
+#include "memory.h"
 #include "safetensors.h"
 
 /* W[out, in] of y = x W^T, row-major in the width it is held in; a row has df_row_bytes(dtype, in) bytes. */
@@ -42,6 +42,8 @@ typedef struct df_weights {
     size_t bytes;                    /* of all matrices and vectors as they are held */
     float *vectors;                  /* owned; every const float * points into it */
     bool *used;                      /* owned; by tensor index of file */
+    void *device;                    /* owned, in *memory; NULL when the engine's memory is the host's */
+    const df_memory *memory;         /* of the engine, which outlives the weights */
     df_matrix fc;                    /* [H, T H] */
     const float *hidden_norm, *norm; /* [H] */
     df_layer_weights *layer;         /* owned, [L] */
@@ -61,6 +63,12 @@ df_status df_weights_load(const char *path, const df_config *config, df_weights 
 /* The same in a precision mode. `pool` shares the work of converting; DF_PRECISION_STORED needs none (NULL). */
 df_status df_weights_load_as(const char *path, const df_config *config, df_precision precision, df_pool *pool,
                              df_weights *out, df_error *err);
+/*
+ * Copies everything that is multiplied, added or gathered to an engine's memory, each matrix in its own width, and lets
+ * go of the host's converted copies; the mapping stays, because the tensors' bytes are still asked for. Every matrix
+ * and vector then points there. Does nothing when `memory` is the host's.
+ */
+df_status df_weights_place(df_weights *weights, const df_config *config, const df_memory *memory, df_error *err);
 void df_weights_release(df_weights *weights);
 
 #endif

@@ -36,12 +36,13 @@ from families import specforge_masks
 from h5out import oracle_file
 from inputs import PROFILES, make_anchor, make_inputs
 from lift import LiftError
+from orders import ORDERS, spread
 from precision import MODES
 from proposals import NearTie, Proposer, check_margins
 from refusal import Refused
 from rope import float64_table, rotary_dim
 from runner import Runner
-from stages import FULL_STAGES, sample_offset, stage_names, stored_whole
+from stages import FULL_STAGES, row_length, sample_offset, sample_stride, stage_names, stored_whole
 from weights import HEAD, Tensors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,9 +131,9 @@ def versions(checkpoint, precision: str) -> dict[str, str]:
     return {"python": platform.python_version(), "hdf5": h5py.version.hdf5_version, **versions}
 
 
-def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer | None, log) -> tuple[dict, dict]:
-    """Stages of the three runs, and the geometry that the modules resolved."""
-    runs, geometry = {}, None
+def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer | None, log) -> tuple[dict, dict, dict]:
+    """Stages of the three runs, the geometry that the modules resolved, and the spread of float32 (orders.py)."""
+    runs, geometry, largest = {}, None, {}
     for name, dtype in RUNS:
         began = time.monotonic()
         model = reference.build(checkpoint, tensors, dtype)
@@ -152,12 +153,14 @@ def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer |
             runs[name] |= proposer.run(runner, runs[name]["final"])
         if name == "float64":
             runs[name]["rope.inv_freq"] = float64_table(model.config)
+        if name == "float32":
+            if proposer is not None:
+                check_margins(runs, geometry.get("selector_top_k", 1), geometry.get("selector_vocab_size", 0))
+            largest = spread(runner, proposer, runs["float64"], runs[name])
         log(f"  {name}: {time.monotonic() - began:.1f} s; {note}")
         del model, runner
         gc.collect()
-        if proposer is not None and name == "float32":
-            check_margins(runs, geometry.get("selector_top_k", 1), geometry.get("selector_vocab_size", 0))
-    return runs, geometry
+    return runs, geometry, largest
 
 
 def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
@@ -188,7 +191,7 @@ SEEDS = 32  # tried before a case is given up
 
 
 def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, log):
-    """Inputs, anchor, runs, geometry, names and the seeds passed over, from the first seed without a near tie."""
+    """Inputs, anchor, runs, geometry, spread and the seeds passed over, from the first seed without a near tie."""
     config, passed = checkpoint.config, []
     block = int(checkpoint.value("block_size"))
     taps = checkpoint.value("target_layer_ids")
@@ -208,12 +211,12 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             choices = checkpoint.value("selector_vocab_size") or config.vocab_size
             proposer = Proposer(checkpoint, tensors, make_anchor(candidate, choices, checkpoint.value("mask_token_id")))
         try:
-            runs, geometry = run_reference(checkpoint, tensors, inputs, rotary, proposer, log)
+            runs, geometry, largest = run_reference(checkpoint, tensors, inputs, rotary, proposer, log)
         except NearTie as tie:
             log(f"  seed {candidate} is passed over: {tie}")
             passed.append({"seed": candidate, "why": str(tie)})
             continue
-        return inputs, proposer, runs, geometry, candidate, passed
+        return inputs, proposer, runs, geometry, largest, candidate, passed
     raise Refused(f"seeds {seed} to {seed + SEEDS - 1} all give near ties; the last one: {passed[-1]['why']}")
 
 
@@ -237,7 +240,7 @@ def generate(
         )
     rotary = rotary_dim(config)
     log(f"{portable(out)}: {checkpoint.family}, {len(tensors.record)} tensors, context {context}, start {start}")
-    inputs, proposer, runs, geometry, used_seed, passed = make_run(
+    inputs, proposer, runs, geometry, largest, used_seed, passed = make_run(
         checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, log=log
     )
     proposals = proposer.stage_names() if proposer is not None else []
@@ -263,6 +266,7 @@ def generate(
         "tensors": tensors.record,
         "seed": used_seed,
         "adapters": adapters_of(checkpoint, tensors, rotary, proposals),
+        "float32_orders": {"orders": 1 + ORDERS, "largest": largest},
     }
     if precision != "stored":
         provenance["precision"] = precision
@@ -282,9 +286,10 @@ def generate(
         for run, _ in RUNS:
             for name in names:
                 tensor = runs[run][name]
-                sampled = stride > 1 and not stored_whole(name, FULL_STAGES if full_stages is None else full_stages)
-                offset = sample_offset(used_seed, name, stride, tensor.numel()) if sampled else 0
-                writer.tensor(f"stages/{run}/{name}", tensor, stride if sampled else 1, offset)
+                whole = stored_whole(name, FULL_STAGES if full_stages is None else full_stages)
+                every = 1 if whole else sample_stride(stride, row_length(name, list(tensor.shape)))
+                offset = sample_offset(used_seed, name, every, tensor.numel()) if every > 1 else 0
+                writer.tensor(f"stages/{run}/{name}", tensor, every, offset)
         stored = writer.data_bytes
     size = out.stat().st_size
     worst = max(brackets, key=lambda row: row[1])
@@ -311,7 +316,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--start", type=int, metavar="POS", help="position of the block's first row, at least C")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the inputs")
     parser.add_argument(
-        "--sample-stride", type=int, default=1, metavar="S", help="store every S-th element (default 1)"
+        "--sample-stride", type=int, default=1, metavar="S", help="store about every S-th element (default 1)"
     )
     parser.add_argument("--profile", choices=sorted(PROFILES), default="unit", help="size of the inputs (default unit)")
     parser.add_argument("--precision", choices=MODES, default="stored", help="how the matrices are held (default stored)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import math
 
 BEFORE_LAYERS = ("ctx.fc", "ctx.features", "rope.inv_freq", "rope.cos", "rope.sin")
 IN_LAYER = (
@@ -32,3 +33,22 @@ def stored_whole(name: str, full_stages=FULL_STAGES) -> bool:
 def sample_offset(seed: int, name: str, stride: int, total: int) -> int:
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % min(stride, total)
+
+
+def row_length(name: str, shape: list[int]) -> int:
+    """Values of one row: a token's, in the cache a token's of one layer; every frequency is a row of its own."""
+    if name == "rope.inv_freq":
+        return 1
+    if name in ("kv.k", "kv.v"):
+        return math.prod(shape[2:])
+    return math.prod(shape[1:]) if len(shape) > 1 else shape[0]
+
+
+def sample_stride(wanted: int, row: int) -> int:
+    """The stride nearest to the one wanted that samples every row (at most its length) and every column (no common
+    divisor with its length); 1, which is the whole tensor, when there is none."""
+    for distance in range(row + wanted):
+        for stride in (wanted + distance, wanted - distance):
+            if 1 <= stride <= row and math.gcd(stride, row) == 1:
+                return stride
+    return 1

@@ -55,6 +55,7 @@ float op_dot(const float *w, const float *x, int n);
 
 /* Parts of suite_ops and suite_draft that live in files of their own. */
 TCase *tcase_matmul(void);
+TCase *tcase_products(void);
 TCase *tcase_attention(void);
 TCase *tcase_attention_masks(void);
 TCase *tcase_draft_rounds(void);

@@ -35,9 +35,15 @@
     X(store)                                                                                                           \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
+    X(bounds)                                                                                                          \
+    X(soak)                                                                                                            \
+    X(isolated)                                                                                                        \
     X(check)                                                                                                           \
+    X(bisect)                                                                                                          \
+    X(recording)                                                                                                       \
     X(identity)                                                                                                        \
-    X(cli)
+    X(cli)                                                                                                             \
+    X(cuda)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);
 DP_SUITES(DP_DECLARE_SUITE)

@@ -125,6 +125,7 @@ START_TEST(nan_and_infinity_are_counted_and_the_first_is_named) {
     const dp_array array = compare_array(want, 2, 2);
     const dp_difference d = compare_run(got, &array, 2);
     ck_assert_int_eq(d.nonfinite, 2);
+    ck_assert(d.nan == 1 && d.inf == 1);
     ck_assert_int_eq(d.worst, 1);
     ck_assert(isnan(d.worst_got) && d.worst_want == 2.0);
     near(d.max_abs, 0.5); /* of the others */
@@ -138,6 +139,7 @@ START_TEST(a_tensor_of_nan_alone_still_counts_every_one) {
     const dp_array array = compare_array(want, 1, 2);
     const dp_difference d = compare_run(got, &array, 2);
     ck_assert_int_eq(d.nonfinite, 2);
+    ck_assert(d.nan == 2 && d.inf == 0);
     ck_assert_int_eq(d.worst, 0);
     ck_assert(d.ulp_max == 0.0);
 }

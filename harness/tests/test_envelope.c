@@ -12,7 +12,7 @@ START_TEST(the_bar_is_the_bracket_times_its_factor) {
     ck_assert_double_eq(bar.max_rel, 8 * 3e-5);
     ck_assert_double_eq(bar.bracket_l2_rel, 1e-5);
     ck_assert_double_eq(bar.bracket_max_rel, 3e-5);
-    ck_assert_str_eq(bar.origin, "4 x the reference's float32 error (L2), 8 x the reference's float32 error (max)");
+    ck_assert_str_eq(bar.origin, "4 x the reference's float32 spread (L2), 8 x the reference's float32 spread (max)");
 }
 END_TEST
 
@@ -34,7 +34,7 @@ START_TEST(each_measure_says_what_its_own_bar_rests_on) {
     ck_assert_double_eq(bar.l2_rel, 4 * 0x1p-24);
     ck_assert_double_eq(bar.max_rel, 8e-5);
     ck_assert_str_eq(bar.origin,
-                     "4 x one float32 rounding of the result (L2), 8 x the reference's float32 error (max)");
+                     "4 x one float32 rounding of the result (L2), 8 x the reference's float32 spread (max)");
 }
 END_TEST
 

@@ -268,6 +268,7 @@ Suite *suite_ops(void) {
     tcase_add_test(tcase, elementwise_operations_treat_special_values_alike_everywhere);
     suite_add_tcase(suite, tcase);
     suite_add_tcase(suite, tcase_matmul());
+    suite_add_tcase(suite, tcase_products());
     suite_add_tcase(suite, tcase_attention());
     suite_add_tcase(suite, tcase_attention_masks());
     return suite;

@@ -63,8 +63,9 @@ END_TEST
 
 START_TEST(a_recording_is_not_an_oracle) {
     dp_store_writer *writer = sf_begin_with_texts("recording", sf_geometry_text, sf_provenance_text);
+    const float values[BLOCK * WIDTH] = {0.0f};
     sf_put_inputs(writer, sf_good_positions, ROWS + BLOCK);
-    sf_put_runs(writer, "final", BLOCK, WIDTH, 1, 0);
+    sf_put_stage(writer, DP_RUN_OWN, "final", sf_tensor_of(DP_LOGICAL_F32, values, 2, BLOCK, WIDTH));
     sf_commit(writer);
     sf_expect_refusal("oracle.kind", "recording");
 }

@@ -18,6 +18,16 @@ extern const df_ops df_cpu_ops_avx2;
 extern const df_ops df_cpu_ops_avx512;
 #endif
 
+/* heads.c, compiled once for all of them. */
+df_status df_cpu_gather(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale, float *out,
+                        size_t stride, df_error *err);
+df_status df_cpu_topk(df_engine *engine, const df_topk_args *args, df_error *err);
+df_status df_cpu_choose(df_engine *engine, const df_choose_args *args, df_error *err);
+df_status df_cpu_score(df_engine *engine, const df_score_args *args, df_error *err);
+df_status df_cpu_markov_gate(df_engine *engine, const float *gate, int rank, float *embedding, df_error *err);
+df_status df_cpu_markov_cell(df_engine *engine, const float *joint, int rank, float *state, float *embedding,
+                             df_error *err);
+
 #ifdef DF_ISA
 
 #define DF_CPU_PASTE2(name, isa) df_cpu_##name##_##isa

@@ -4,6 +4,9 @@
  * Rows of x are packed sixteen to a tile, channel by channel, so that a lane is a row: a row's arithmetic is the same
  * alone or among many, and absent rows are zeros that nobody reads. Weights stay in their own width and are widened a
  * segment at a time (exactly) into a small buffer that serves every row tile.
+ *
+ * Simulated narrow products (df_products) round both operands where they are laid out, the rows once packed and the
+ * weights once widened; what multiplies them is the same, so products and sums stay float32 in the canonical order.
  */
 #include "cpu/cpu_ops.h"
 
@@ -24,6 +27,7 @@ typedef struct pack_job {
     const float *x; /* [rows, in] */
     int64_t in;
     int rows;
+    df_products products;
     float *packed; /* [tiles, in, DF_LANES] */
 } pack_job;
 
@@ -34,9 +38,17 @@ typedef struct matmul_job {
     const float *bias;
     const float *packed; /* [tiles, in, DF_LANES] */
     int rows, tiles;
-    int output_tasks; /* tasks that one pass over the outputs is cut into */
+    df_products products; /* as far as it changes the weights */
+    int output_tasks;     /* tasks that one pass over the outputs is cut into */
     float *y;
 } matmul_job;
+
+static void round_operands(df_products products, float *value, int64_t n) {
+    if (products == DF_PRODUCTS_TF32)
+        for (int64_t i = 0; i < n; i++) value[i] = df_round_to_tf32(value[i]);
+    if (products == DF_PRODUCTS_BF16)
+        for (int64_t i = 0; i < n; i++) value[i] = df_round_to_bf16(value[i]);
+}
 
 /* Tile `task` of the rows, transposed: channel by channel, a lane a row, absent rows as zeros. */
 static void pack_task(void *context, int task, int worker) {
@@ -50,6 +62,7 @@ static void pack_task(void *context, int task, int worker) {
         for (int lane = 0; lane < DF_LANES; lane++)
             for (int64_t i = k; i < end; i++) packed[i * DF_LANES + lane] = lane < lanes ? x[lane * job->in + i] : 0.0f;
     }
+    if (job->products != DF_PRODUCTS_F32) round_operands(job->products, packed, job->in * DF_LANES);
 }
 
 /* Widens a whole chunk of one row, which starts at `from`; exact in every width. bf16 comes out split (tile_dot.h). */
@@ -108,6 +121,14 @@ static inline __attribute__((always_inline)) void widen_rows(const matmul_job *j
     }
 }
 
+/* The chunk that widen_rows made of all eight rows, rounded for simulated products. */
+static void round_widened(const matmul_job *job, int64_t k, float out[DF_TILE_OUTPUTS][WIDENED_ROW]) {
+    const int64_t left = job->w->in - k;
+    if (left <= 0) return;
+    for (int o = 0; o < DF_TILE_OUTPUTS; o++)
+        round_operands(job->products, &out[o][k % DF_SEGMENT], left < CHUNK ? left : CHUNK);
+}
+
 /* One whole chunk of products of bf16 weights; between every few channels the same share of the next segment's chunk is
  * widened. */
 static inline __attribute__((always_inline)) void
@@ -151,7 +172,10 @@ static void matmul_outputs(const matmul_job *job, int first_tile, int64_t first_
         row[o] = (const unsigned char *)job->w->data + (size_t)index * job->stride;
     }
     for (int t = 0; t < tiles; t++) df_tree_reset(&sum[t].tree);
-    for (int64_t k = 0; k < DF_SEGMENT; k += CHUNK) widen_rows(job, row, k, 0, DF_TILE_OUTPUTS, widened[0]);
+    for (int64_t k = 0; k < DF_SEGMENT; k += CHUNK) {
+        widen_rows(job, row, k, 0, DF_TILE_OUTPUTS, widened[0]);
+        if (job->products != DF_PRODUCTS_F32) round_widened(job, k, widened[0]);
+    }
     for (int64_t k = 0; k < in; k += DF_SEGMENT) {
         const int length = in - k < DF_SEGMENT ? (int)(in - k) : DF_SEGMENT;
         const int now = (int)(k / DF_SEGMENT) & 1;
@@ -166,6 +190,7 @@ static void matmul_outputs(const matmul_job *job, int first_tile, int64_t first_
                     continue;
                 }
                 if (t == 0) widen_rows(job, row, next, 0, DF_TILE_OUTPUTS, widened[1 - now]);
+                if (t == 0 && job->products != DF_PRODUCTS_F32) round_widened(job, next, widened[1 - now]);
                 df_tile_accumulate(w, WIDENED_ROW, x, length - c < CHUNK ? length - c : CHUNK, order, partial);
             }
             df_tile_push_next(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
@@ -189,7 +214,8 @@ df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bia
     if (rows == 0) return DF_OK;
     const int tiles = (rows - 1) / DF_LANES + 1, passes = (tiles - 1) / TILES_PER_PASS + 1;
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
-    pack_job pack = {.x = x, .in = w->in, .rows = rows};
+    const df_products products = engine->options.products;
+    pack_job pack = {.x = x, .in = w->in, .rows = rows, .products = products};
     pack.packed = df_arena_floats(&engine->arena, (size_t)tiles * (size_t)w->in * DF_LANES, err);
     if (pack.packed == NULL) return DF_ERR_MEMORY;
     df_pool_run(engine->pool, pack_task, &pack, tiles);
@@ -200,6 +226,8 @@ df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bia
                       .packed = pack.packed,
                       .rows = rows,
                       .tiles = tiles,
+                      /* bf16 weights are exact in either width: their fast path needs no rounding */
+                      .products = w->dtype == DF_BF16 ? DF_PRODUCTS_F32 : products,
                       .output_tasks = (int)((w->out - 1) / OUTPUTS_PER_TASK + 1),
                       .y = y};
     df_pool_run(engine->pool, matmul_task, &job, passes * job.output_tasks);

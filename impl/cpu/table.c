@@ -14,6 +14,12 @@ const df_ops DF_CPU(ops) = {
     .add = DF_CPU(add),
     .conv = DF_CPU(conv),
     .scale_cap = DF_CPU(scale_cap),
+    .gather = df_cpu_gather,
+    .topk = df_cpu_topk,
+    .choose = df_cpu_choose,
+    .score = df_cpu_score,
+    .markov_gate = df_cpu_markov_gate,
+    .markov_cell = df_cpu_markov_cell,
     .probe_fma = DF_CPU(probe_fma),
     .probe_read = DF_CPU(probe_read),
 };

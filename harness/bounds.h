@@ -1,0 +1,58 @@
+/*
+ * bounds.h - the numeric classes as error analysis sees them, and the bars that follow from a stage's own numbers.
+ *
+ * Every constant that a bound or a bar rests on is a row of the table in bounds.c, with its reason. What an operation
+ * does to an error is approx.h's business, what a sum does chain.h's; reports/BOUNDS.md tells the whole in prose.
+ */
+#ifndef DP_BOUNDS_H
+#define DP_BOUNDS_H
+
+#include "dflash.h"
+
+/* The rounding behaviour of one numeric class. Relative errors are of the exact result of an operation. */
+typedef struct dp_class_model {
+    const char *name;
+    double unit;    /* unit roundoff of one operation */
+    double least;   /* most that an operation whose result is subnormal can be off */
+    double largest; /* results from here on are infinite */
+    int segment;  /* terms of a sum that are added from left to right before segments are joined in a tree; 0: the order
+                     is not known */
+    double chain; /* roundings that a term may pass through, as a multiple of the terms; for unknown orders */
+    double weight_operand, activation_operand; /* relative error of rounding the operands of a product */
+    double exp_error, tanh_error;              /* of the class's functions, in units in the last place */
+    bool fused;                                /* a product that is added to something is not rounded before */
+    bool float32;                              /* constants and results are held in float32 */
+} dp_class_model;
+
+/* The class of an engine. Both backends promise the same of a class. */
+dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_products products);
+
+/* The reference's float64 run: sums in an order that is not known. */
+dp_class_model dp_class_model_reference(void);
+
+/*
+ * The largest root mean square of error / expected rounding noise over `groups` groups of elements whose roundings are
+ * independent of one another, and the largest single one over `elements`, that a correct run exceeds with a
+ * probability of dp_false_alarm.
+ *
+ * A rounding error that is even over +-u has the moment generating function of a sub-Gaussian variable whose proxy is
+ * its variance, and sums of independent ones inherit that. So z = error / sigma has P(|z| > t) <= 2 exp(-t^2 / 2),
+ * which gives the second bar, and E exp(l z^2) <= (1 - 2 l)^(-1/2), which by Chernoff's method gives the first: for G
+ * groups P(mean z^2 > 1 + t) <= exp(-G/2 (t - ln(1 + t))).
+ */
+double dp_noise_bar(int64_t groups);
+double dp_peak_bar(int64_t elements);
+double dp_false_alarm(void);
+
+/* The bound of a stage in words, for a report. */
+const char *dp_bound_text(df_stage stage, const dp_class_model *model);
+
+/* The constants, for the page that prints them. NULL past the last. */
+typedef struct dp_bound_constant {
+    const char *name;
+    double value;
+    const char *reason;
+} dp_bound_constant;
+const dp_bound_constant *dp_bound_constant_at(int index);
+
+#endif

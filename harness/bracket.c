@@ -1,0 +1,38 @@
+/* bracket.c - see bracket.h. */
+#include "bracket.h"
+
+#include "error.h"
+
+#include <math.h>
+
+/* Number `index` of the pair that the record holds for a stage; NAN when there is none. */
+static double recorded(const cJSON *pair, int index) {
+    const cJSON *value = cJSON_GetArraySize(pair) == 2 ? cJSON_GetArrayItem(pair, index) : NULL;
+    return cJSON_IsNumber(value) ? value->valuedouble : NAN;
+}
+
+df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
+                             dp_difference *out, df_error *err) {
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "float32_orders");
+    const cJSON *largest = cJSON_GetObjectItemCaseSensitive(record, "largest");
+    const cJSON *pair = cJSON_GetObjectItemCaseSensitive(largest, spec->name);
+    const double orders = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(record, "orders"));
+    const double l2 = recorded(pair, 0), max = recorded(pair, 1);
+    if (!(orders >= 2.0) || !(l2 >= 0.0) || !(max >= 0.0) || !isfinite(l2) || !isfinite(max))
+        return df_fail(
+            err, DF_ERR_REFUSED, "provenance.orders",
+            "The provenance of %s does not say how far stage %s came from float64 in several float32 orders: "
+            "expected float32_orders {orders: at least 2, largest: {\"%s\": [relative L2, max over rms]}}. A "
+            "bar made of one float32 run can be too narrow by luck. Generate the oracle again.",
+            dp_oracle_path(oracle), spec->name, spec->name);
+    dp_array f32 = {.value = NULL};
+    const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
+    df_status status = dp_oracle_stage(oracle, DP_RUN_F32, spec->name, &f32, err);
+    if (status == DF_OK) status = dp_compare(f32.value, truth, row, out, err);
+    if (status == DF_OK) {
+        out->l2_rel = fmax(out->l2_rel, l2);
+        out->max_rel = fmax(out->max_rel, max);
+    }
+    dp_array_release(&f32);
+    return status;
+}

@@ -1,0 +1,19 @@
+/*
+ * bracket.h - what rounding in float32 costs the reference at one stage: the distance that bars are made of.
+ *
+ * One float32 run is one draw, and a lucky one now and then. So an oracle also says how far the reference came from its
+ * float64 run with the terms of its products in other orders (provenance.float32_orders, FORMAT.md); the bracket is the
+ * largest of all of these, for each measure.
+ */
+#ifndef DP_BRACKET_H
+#define DP_BRACKET_H
+
+#include "compare.h"
+#include "stage_set.h"
+
+/* The reference's float32 run against `truth`, its float64 run of the same stage, raised to the largest of its orders.
+ * Codes: "provenance.orders" and those of dp_oracle_stage. */
+df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
+                             dp_difference *out, df_error *err);
+
+#endif

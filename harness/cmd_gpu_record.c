@@ -1,0 +1,104 @@
+/* cmd_gpu_record.c - `dflash-parity gpu-record`, which makes a record of a GPU, and `release-check`, which asks whether
+ * one is fresh. */
+#include "commands.h"
+
+#include "cli.h"
+#include "gpu_record.h"
+#include "output.h"
+#include "report.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char record_help[] =
+    "usage: dflash-parity gpu-record --results FOLDER --name NAME --out FILE\n"
+    "\n"
+    "Makes one record of what reports/gpu/record.sh left in FOLDER, with the digests of the sources that this program\n"
+    "was built from. `make gpu-record` does both.\n"
+    "\n"
+    "Exit codes: 0 every step passed, 1 a step failed or is missing (the record is written), 2 usage, 3 refused, 4 "
+    "runtime.\n";
+
+static const char check_help[] =
+    "usage: dflash-parity release-check [--records GLOB]\n"
+    "\n"
+    "Says of every record of a GPU (default reports/gpu/*.record.json) whether it was made of these sources.\n"
+    "\n"
+    "Exit codes: 0 all fresh and passed, 1 one is stale or failed, 2 usage, 3 refused, 4 runtime, 5 there is none.\n";
+
+int cmd_gpu_record(int argc, char **argv) {
+    const char *folder = NULL, *name = NULL, *out = NULL;
+    for (int i = 1; i < argc; i++) {
+        const char **value = strcmp(argv[i], "--results") == 0 ? &folder
+                             : strcmp(argv[i], "--name") == 0  ? &name
+                             : strcmp(argv[i], "--out") == 0   ? &out
+                                                               : NULL;
+        if (strcmp(argv[i], "--help") == 0) {
+            fputs(record_help, stdout);
+            return DP_EXIT_PASS;
+        }
+        if (value == NULL) return dp_usage_error("gpu-record", "unknown word '%s'", argv[i]);
+        if (i + 1 >= argc) return dp_usage_error("gpu-record", "%s needs a value", argv[i]);
+        *value = argv[++i];
+    }
+    if (folder == NULL || name == NULL || out == NULL)
+        return dp_usage_error("gpu-record", "--results, --name and --out are all needed");
+    cJSON *record = NULL;
+    df_error err;
+    df_status status = dp_gpu_record_collect(folder, name, &record, &err);
+    if (status == DF_OK) status = dp_write_json(out, record, &err);
+    const bool passed = status == DF_OK && dp_gpu_record_passed(record);
+    cJSON_Delete(record);
+    if (status != DF_OK) return dp_report_error("gpu-record", &err);
+    printf("%s: %s\n", passed ? "PASS" : "FAIL", out);
+    return dp_finish_output("gpu-record", passed ? DP_EXIT_PASS : DP_EXIT_FAIL);
+}
+
+static void print_change(const char *path, dp_source_change change, void *user) {
+    static const char *const words[] = {
+        [DP_SOURCE_CHANGED] = "changed", [DP_SOURCE_ADDED] = "new", [DP_SOURCE_REMOVED] = "gone"};
+    (void)user;
+    printf("    %-8s %s\n", words[change], path);
+}
+
+static int check_record(const char *path) {
+    cJSON *record = NULL;
+    df_error err;
+    if (dp_gpu_record_read(path, &record, &err) != DF_OK) return dp_report_error("release-check", &err);
+    const bool passed = dp_gpu_record_passed(record);
+    const char *when = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "when"));
+    const int stale = dp_gpu_record_stale(record, print_change, NULL);
+    if (stale > 0)
+        printf("%s: stale, made on %s: %d files above are not as they were\n", path, when != NULL ? when : "?", stale);
+    else
+        printf("%s: fresh, made on %s, verdict %s\n", path, when != NULL ? when : "?", passed ? "PASS" : "FAIL");
+    cJSON_Delete(record);
+    return stale > 0 || !passed ? DP_EXIT_FAIL : DP_EXIT_PASS;
+}
+
+int cmd_release_check(int argc, char **argv) {
+    const char *pattern = "reports/gpu/*.record.json";
+    glob_t found;
+    int code = DP_EXIT_PASS;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            fputs(check_help, stdout);
+            return DP_EXIT_PASS;
+        }
+        if (strcmp(argv[i], "--records") != 0) return dp_usage_error("release-check", "unknown word '%s'", argv[i]);
+        if (i + 1 >= argc) return dp_usage_error("release-check", "%s needs a value", argv[i]);
+        pattern = argv[++i];
+    }
+    if (glob(pattern, 0, NULL, &found) != 0) {
+        printf("no record of a GPU matches %s: what runs on a GPU is unproven. Make one with `make gpu-record`.\n",
+               pattern);
+        return dp_finish_output("release-check", DP_EXIT_NOTHING);
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const int one = check_record(found.gl_pathv[i]);
+        if (one > code) code = one;
+    }
+    globfree(&found);
+    return dp_finish_output("release-check", code);
+}

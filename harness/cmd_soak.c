@@ -1,0 +1,85 @@
+/* cmd_soak.c - `dflash-parity soak`: many isolated runs on made inputs; a bound that a correct run leaves is an alarm.
+ */
+#include "commands.h"
+
+#include "cases.h"
+#include "cli.h"
+#include "output.h"
+#include "soak.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dflash-parity soak [--runs N] [--seed S] [--cases FILE]\n"
+    "\n"
+    "Runs every stage of the stored checkpoints alone on random values (ordinary, large, tiny, cancelling, subnormal,\n"
+    "signed zeros, mixtures), in each case's precision mode, and holds it against its float64 evaluation. Any stage\n"
+    "outside its bound or its expected noise is a false alarm of the bounds, and fails.\n"
+    "\n"
+    "  --runs N      how many runs (default 1000)\n"
+    "  --seed S      of the random values (default 1)\n"
+    "  --cases FILE  the list of cases (default fixtures/cases.json)\n"
+    "\n"
+    "Exit codes: 0 no alarm, 1 an alarm, 2 usage, 3 refused, 4 runtime, 5 nothing was run.\n";
+
+enum { MOST_RUNS = 10000000 };
+
+static void print_total(const dp_soak *total) {
+    for (int i = 0; i < DF_STAGE_COUNT; i++) {
+        char name[DF_STAGE_NAME_MAX];
+        if (total->judged[i] == 0) continue;
+        printf("%-24s bound over error, ordinary values: median %6.1f over %lld stages\n",
+               df_stage_name((df_stage)i, 0, name) + (df_stage_per_layer((df_stage)i) ? strlen("layers.0.") : 0),
+               total->tightness[i] / (double)total->judged[i], (long long)total->judged[i]);
+    }
+    if (total->alarms > 0) printf("first alarm: %s\n", total->first);
+    printf("%s: %d runs, %lld stages, %lld elements, %lld false alarms\n",
+           total->runs == 0     ? "NOTHING COMPARED"
+           : total->alarms == 0 ? "PASS"
+                                : "FAIL",
+           total->runs, (long long)total->stages, (long long)total->elements, (long long)total->alarms);
+}
+
+static int run_all(const dp_case_list *list, long runs, long seed) {
+    dp_soak total = {.runs = 0};
+    df_error err;
+    int stored = 0;
+    for (int i = 0; i < list->count; i++) stored += list->item[i].stored;
+    for (int n = 0, i = 0; stored > 0 && n < runs; i = (i + 1) % list->count) {
+        if (!list->item[i].stored) continue;
+        if (dp_soak_run(list->item[i].checkpoint, list->item[i].precision, (uint64_t)seed, n++, &total, &err) != DF_OK)
+            return dp_report_error("soak", &err);
+    }
+    print_total(&total);
+    return dp_finish_output("soak", total.runs == 0     ? DP_EXIT_NOTHING
+                                    : total.alarms == 0 ? DP_EXIT_PASS
+                                                        : DP_EXIT_FAIL);
+}
+
+int cmd_soak(int argc, char **argv) {
+    const char *path = "fixtures/cases.json";
+    long runs = 1000, seed = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return DP_EXIT_PASS;
+        }
+        const char *word = argv[i];
+        if (strcmp(word, "--runs") != 0 && strcmp(word, "--seed") != 0 && strcmp(word, "--cases") != 0)
+            return dp_usage_error("soak", "unknown word '%s'", word);
+        if (i + 1 >= argc) return dp_usage_error("soak", "%s needs a value", word);
+        const char *value = argv[++i];
+        if (strcmp(word, "--cases") == 0)
+            path = value;
+        else if (!dp_parse_int(value, strcmp(word, "--runs") == 0, MOST_RUNS,
+                               strcmp(word, "--runs") == 0 ? &runs : &seed))
+            return dp_usage_error("soak", "%s takes a whole number up to %d, found '%s'", word, MOST_RUNS, value);
+    }
+    dp_case_list list;
+    df_error err;
+    if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("soak", &err);
+    const int code = run_all(&list, runs, seed);
+    dp_cases_release(&list);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* git_history.h - what bisect asks git: revisions, the commits between two of them, a scratch clone. */
+#ifndef DP_GIT_HISTORY_H
+#define DP_GIT_HISTORY_H
+
+#include "bisect_git.h"
+
+/* The commit that a revision names. Code: "bisect.revision". `scratch` is a folder for git's output. */
+df_status dp_git_commit(const char *repository, const char *revision, const char *scratch, dp_commit *out,
+                        df_error *err);
+
+/* The first parents of `bad` that descend from `good`, oldest first, bad the last. The caller frees them. Codes:
+ * "bisect.ancestry", "bisect.git". */
+df_status dp_git_between(const char *repository, const dp_commit *good, const dp_commit *bad, const char *scratch,
+                         dp_commit **out, int *count, df_error *err);
+
+/* Commits reachable from `commit` and not from its first parent, itself not counted. */
+df_status dp_git_brought_in(const char *repository, const dp_commit *commit, const char *scratch, int *count,
+                            df_error *err);
+
+/* A clone at SCRATCH/tree that shares the repository's objects, and one commit checked out in it. */
+df_status dp_git_clone(const char *repository, const char *scratch, df_error *err);
+df_status dp_git_checkout(const char *scratch, const dp_commit *commit, df_error *err);
+
+/* What a child must not inherit from a git hook or a make that we run in: for dp_process.environment. */
+extern const char *const dp_git_clean[];
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * test_bounds.c - the table of constants behind the bounds, the bars that follow from it, and sums whose errors are
+ * known.
+ */
+#include "suites.h"
+
+#include "chain.h"
+#include "op_case.h"
+#include "text_file.h"
+
+#include <ctype.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The table -----------------------------------------------------------------------------------------------------
+ */
+
+static bool in_identifier(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
+
+/* A number in C text outside of strings and comments: its start, or NULL. 0, 1, 2 and 3, halves included, are counts
+ * and signs, not tolerances. */
+static const char *unexplained_number(const char *line) {
+    static const char *const plain[] = {"0", "1", "2", "3", "0.0", "1.0", "2.0", "3.0", "0.5", "-1"};
+    bool text = false;
+    for (const char *at = line; *at != '\0' && strncmp(at, "/*", 2) != 0 && strncmp(at, " *", 2) != 0; at++) {
+        if (*at == '"') text = !text;
+        if (text || !isdigit((unsigned char)*at) || (at > line && in_identifier(at[-1]))) continue;
+        size_t length = 0;
+        while (in_identifier(at[length]) ||
+               ((at[length] == '-' || at[length] == '+') && strchr("eEpP", at[length - 1])))
+            length++;
+        bool known = false;
+        for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+            known = known || (strlen(plain[i]) == length && strncmp(at, plain[i], length) == 0);
+        if (!known) return at;
+        at += length - 1;
+    }
+    return NULL;
+}
+
+static char offender[400]; /* the last line that bare_numbers counted */
+
+/* Lines that hold a number and neither a comment nor a reason in quotes. */
+static int bare_numbers(const char *text) {
+    int bare = 0;
+    const char *at = text, *end = text + strlen(text);
+    bool explained_above = false;
+    while (at < end) {
+        char line[400];
+        const size_t length = strcspn(at, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, at);
+        const bool comment = strstr(line, "/*") != NULL || strstr(line, " *") == line;
+        if (unexplained_number(line) != NULL && !comment && !explained_above && strstr(line, "\", ") == NULL &&
+            strncmp(line, "#include", 8) != 0) {
+            snprintf(offender, sizeof offender, "%s", line);
+            bare++;
+        }
+        explained_above = comment && strstr(line, "*/") != NULL;
+        at += length + (at[length] == '\n');
+    }
+    return bare;
+}
+
+START_TEST(no_file_that_bounds_are_made_in_has_a_number_without_a_reason) {
+    static const char *const files[] = {"harness/bounds.c",         "harness/approx.h",
+                                        "harness/chain.c",          "harness/evaluate.c",
+                                        "harness/evaluate_rope.c",  "harness/evaluate_attention.c",
+                                        "harness/evaluate_heads.c", "harness/isolated_judge.c"};
+    df_error err;
+    char *text = NULL;
+    ck_assert_msg(dp_text_file_read(files[_i], 1 << 20, &text, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(bare_numbers(text) == 0, "%s: %s", files[_i], offender);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_number_without_a_reason_would_be_found) {
+    ck_assert_int_eq(bare_numbers("double bar = 2e-3;\n"), 1);
+    ck_assert_int_eq(bare_numbers("x = 7.5 * u;\ny = 1.0;\n"), 1);
+    ck_assert_int_eq(bare_numbers("double bar = 2e-3; /* measured */\n"), 0);
+}
+END_TEST
+
+START_TEST(every_constant_has_a_name_and_a_reason) {
+    int n = 0;
+    for (const dp_bound_constant *c; (c = dp_bound_constant_at(n)) != NULL; n++) {
+        ck_assert(c->name != NULL && c->value > 0.0);
+        ck_assert_msg(c->reason != NULL && strlen(c->reason) > 20, "%s has no reason", c->name);
+    }
+    ck_assert_int_gt(n, 10);
+}
+END_TEST
+
+/* ---- The bars ------------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(the_noise_bar_solves_its_equation_and_falls_towards_one) {
+    double before = INFINITY;
+    for (int64_t groups = 1; groups <= 1 << 20; groups *= 4) {
+        const double bar = dp_noise_bar(groups), t = bar * bar - 1.0;
+        const double chance = exp(-0.5 * (double)groups * (t - log1p(t)));
+        ck_assert(fabs(chance / dp_false_alarm() - 1.0) < 1e-6);
+        ck_assert(bar < before && bar > 1.0);
+        before = bar;
+    }
+    ck_assert(dp_noise_bar(0) == 0.0);
+    ck_assert(dp_peak_bar(0) == 0.0);
+    ck_assert(dp_peak_bar(1000) > dp_peak_bar(10));
+}
+END_TEST
+
+/* ---- Sums ----------------------------------------------------------------------------------------------------------
+ */
+
+/* The canonical order for up to four segments of 64, written out. */
+static float canonical(const float *a, const float *b, int n) {
+    float segment[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int k = 0; k < n; k++) segment[k / 64] = fmaf(a[k], b[k], segment[k / 64]);
+    if (n <= 64) return segment[0];
+    if (n <= 128) return segment[0] + segment[1];
+    return segment[0] + segment[1] + (n <= 192 ? segment[2] : segment[2] + segment[3]);
+}
+
+START_TEST(a_sum_lies_within_its_bound_and_about_its_expected_noise) {
+    enum { N = 250, TRIALS = 4000 };
+    const dp_class_model exact = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    const dp_class_model any = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    op_random random = {77};
+    double square = 0.0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        float a[N], b[N];
+        double wide_a[N], wide_b[N];
+        op_fill(&random, a, N);
+        op_fill(&random, b, N);
+        for (int k = 0; k < N; k++) {
+            wide_a[k] = (double)a[k];
+            wide_b[k] = (double)b[k];
+        }
+        const dp_terms terms = {.a = wide_a, .b = wide_b, .n = N, .operands = true};
+        const dp_approx sum = dp_sum_products(&exact, &terms), loose = dp_sum_products(&any, &terms);
+        const double error = fabs((double)canonical(a, b, N) - sum.value);
+        ck_assert(error <= sum.error);
+        ck_assert(sum.error < loose.error);
+        square += error * error / sum.variance;
+    }
+    const double noise = sqrt(square / TRIALS);
+    ck_assert_msg(noise > 0.8 && noise < dp_noise_bar(TRIALS), "noise %g", noise);
+}
+END_TEST
+
+START_TEST(narrow_operands_and_unknown_orders_widen_a_bound) {
+    double a[100], b[100];
+    for (int k = 0; k < 100; k++) {
+        a[k] = 1.0 + k * 0x1p-20;
+        b[k] = (k % 2 == 0 ? 1.0 : -1.0) * (1.0 - k * 0x1p-22);
+    }
+    const dp_terms terms = {.a = a, .b = b, .n = 100, .operands = true};
+    double before = 0.0;
+    for (int p = DF_PRODUCTS_F32; p <= DF_PRODUCTS_BF16; p++) {
+        const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, (df_products)p);
+        const double error = dp_sum_products(&m, &terms).error;
+        ck_assert(error > before);
+        before = error;
+    }
+}
+END_TEST
+
+START_TEST(a_product_that_underflows_is_covered) {
+    const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    const double tiny[2] = {0x1p-100, 0x1p-100};
+    const dp_approx sum = dp_sum_products(&m, &(dp_terms){.a = tiny, .b = tiny, .n = 2});
+    ck_assert(sum.value > 0.0 && sum.error >= sum.value); /* float32 gives 0 */
+    const dp_approx silu = dp_logistic(&m, dp_exactly(-88.75), dp_exactly(-88.75));
+    ck_assert(silu.error >= fabs(silu.value)); /* e^88.75 is infinite in float32 */
+    ck_assert(dp_logistic(&m, dp_exactly(-80.0), dp_exactly(-80.0)).error < 1e-5 * 80.0 * exp(-80.0));
+}
+END_TEST
+
+Suite *suite_bounds(void) {
+    Suite *suite = suite_create("bounds");
+    TCase *tests = tcase_create("bounds");
+    tcase_add_loop_test(tests, no_file_that_bounds_are_made_in_has_a_number_without_a_reason, 0, 8);
+    tcase_add_test(tests, a_number_without_a_reason_would_be_found);
+    tcase_add_test(tests, every_constant_has_a_name_and_a_reason);
+    tcase_add_test(tests, the_noise_bar_solves_its_equation_and_falls_towards_one);
+    tcase_add_test(tests, a_sum_lies_within_its_bound_and_about_its_expected_noise);
+    tcase_add_test(tests, narrow_operands_and_unknown_orders_widen_a_bound);
+    tcase_add_test(tests, a_product_that_underflows_is_covered);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

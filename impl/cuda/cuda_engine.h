@@ -1,0 +1,31 @@
+/*
+ * cuda_engine.h - the CUDA backend as the engine sees it, in C.
+ *
+ * Everything that the backend owns (stream, staging, cuBLAS handle and workspace) hangs on the memory's `owner`;
+ * nothing is global, and two engines share nothing.
+ */
+#ifndef DF_CUDA_ENGINE_H
+#define DF_CUDA_ENGINE_H
+
+#include "engine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes: "engine.device" (no driver, no GPU, or one that this build has no code for), "engine.class". */
+df_status df_cuda_open(const df_engine_options *options, df_memory *memory, const df_ops **ops, df_error *err);
+/* Does nothing for a memory that df_cuda_open did not fill. */
+void df_cuda_close(df_memory *memory);
+void df_cuda_describe(const df_engine *engine, df_device_facts *out);
+
+/* The product of class cublas in calls of `tile` rows, the last one filled up with zeros. The class uses one tile size
+ * for every call; with tile = rows, cuBLAS sees the row count, which is what the class avoids and the tests show. */
+df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                               int tile, float *y, df_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,395 @@
+/*
+ * finish.cuh - the phases between products: sums are added up, normed, rotated, convolved, and packed as the next
+ * product's activations.
+ *
+ * A block takes 64 channels (or one head) of all rows at a time into shared memory, tile[channel][row]. Every value is
+ * the one that the plain operations compute (ops.h), rounding by rounding.
+ */
+#ifndef DF_CUDA_FINISH_CUH
+#define DF_CUDA_FINISH_CUH
+
+#include "cuda/device.cuh"
+
+#include <cuda_bf16.h>
+
+/*
+ * Where a thread stands in this block, and the block in the grid. NT threads of a block work on phases: a constant, so
+ * that a thread's loads are unrolled and under way together; a load that other blocks' writes feed takes most of a
+ * microsecond.
+ */
+struct dc_place {
+    int thread, block, blocks;
+};
+
+template <int R> struct dc_tile { float v[DC_MOST_HEAD][R + 1]; };
+
+template <int R> struct dc_finish_memory {
+    dc_tile<R> tile, other;
+    float scale[R];
+    float node[DC_MOST_SEGMENTS][R];
+    float dyn[DC_MOST_DYN][R];
+    float weight[DC_MOST_HEAD];
+    union {
+        float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
+        float share[DC_MOST_SHARES][R];     /* attend_fast.cuh: of segments of keys */
+    };
+};
+
+/* ---- Packing ---- */
+
+/* Exact: act[channel][row]. */
+template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
+    for (int i = at.thread; i < DC_UNIT * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
+}
+
+/*
+ * Fast: each value as hi + lo, hi = bf16(x), lo = bf16(x - hi), laid out as the B operand of mma.m16n8k16: for 16
+ * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes.
+ */
+template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
+    enum { LANES = 32, TILES = R / 8, PIECES = DC_UNIT / 16 * TILES * LANES };
+    for (int i = at.thread; i < PIECES; i += NT) {
+        const int lane = i % LANES, tile = i / LANES % TILES, step = i / LANES / TILES;
+        const int row = tile * 8 + lane / 4, channel = step * 16 + lane % 4 * 2;
+        unsigned word[4];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float a = t.v[channel + 8 * half][row], b = t.v[channel + 8 * half + 1][row];
+            const __nv_bfloat16 ah = __float2bfloat16_rn(a), bh = __float2bfloat16_rn(b);
+            const __nv_bfloat16 al = __float2bfloat16_rn(a - __bfloat162float(ah));
+            const __nv_bfloat16 bl = __float2bfloat16_rn(b - __bfloat162float(bh));
+            word[half] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
+            word[2 + half] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
+        }
+        uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)(first / 16) * TILES * LANES + i;
+        *to = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+}
+
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
+    if (FAST)
+        dc_pack_fast<R, NT>(t, first, act, at);
+    else
+        dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
+    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
+}
+
+/* ---- Filling a tile ---- */
+
+/* COUNT channels from `first` of a product's result, `QUADS` quads of rows from `quad0` on; channels from `end` on are
+ * zero. */
+template <int R, int NT, int COUNT, int QUADS>
+DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int end, int quad0, const dc_place &at) {
+#pragma unroll 1
+    for (int i = at.thread; i < COUNT * QUADS; i += NT) {
+        const int channel = i / QUADS, quad = quad0 + i % QUADS;
+        float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (first + channel < end) y = dc_output<R>(s, first + channel, quad);
+        float *to = &t.v[channel][4 * quad];
+        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+    }
+}
+
+/* A thread's values of 64 channels of all rows: value e is channel dc_channel(e), row dc_row(e). */
+template <int R, int NT> struct dc_share {
+    enum { EACH = DC_UNIT * R / NT };
+    float v[EACH];
+    static __device__ __forceinline__ int channel(int thread, int e) { return (thread + e * NT) % DC_UNIT; }
+    static __device__ __forceinline__ int row(int thread, int e) { return (thread + e * NT) / DC_UNIT; }
+};
+
+/* Rows of x; rows past `rows` and channels past n are zero. */
+template <int R, int NT>
+DC_DEVICE void dc_load_rows(dc_share<R, NT> &s, const float *x, int rows, int first, int n, const dc_place &at) {
+#pragma unroll
+    for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+        const int channel = s.channel(at.thread, e), row = s.row(at.thread, e);
+        s.v[e] = row < rows && first + channel < n ? __ldcg(x + (size_t)row * n + first + channel) : 0.0f;
+    }
+}
+
+template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, NT> &s, const dc_place &at) {
+#pragma unroll
+    for (int e = 0; e < dc_share<R, NT>::EACH; e++) t.v[s.channel(at.thread, e)][s.row(at.thread, e)] = s.v[e];
+}
+
+/* ---- Norms ---- */
+
+/* One segment of the canonical sum of squares of each row of a tile: channels [first, last). */
+template <int R, int NT> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first, int last) {
+    float s = 0.0f;
+#pragma unroll 16
+    for (int c = first; c < last; c++) s = fmaf(t.v[c][row], t.v[c][row], s);
+    return s + 0.0f;
+}
+
+/* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself. */
+template <int R, int NT>
+DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float eps, const dc_place &at) {
+    enum { EACH = DC_MOST_SEGMENTS * R / NT };
+    const int segments = (n + DC_UNIT - 1) / DC_UNIT;
+    float v[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) v[e] = at.thread + e * NT < segments * R ? __ldcg(ss + at.thread + e * NT) : 0.0f;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) m.node[(at.thread + e * NT) / R][(at.thread + e * NT) % R] = v[e];
+    dc_sync<NT>();
+    if (at.thread < 4 * R) { /* four threads a row: whole quarters of a binary tree of 128 leaves, then their nodes */
+        const int row = at.thread / 4, quarter = at.thread % 4;
+        enum { LEAVES = DC_MOST_SEGMENTS / 4 };
+        float sum[LEAVES];
+#pragma unroll
+        for (int i = 0; i < LEAVES; i++) sum[i] = m.node[quarter * LEAVES + i][row];
+#pragma unroll
+        for (int width = 1; width < LEAVES; width *= 2)
+#pragma unroll
+            for (int i = 0; i < LEAVES; i += 2 * width) sum[i] = sum[i] + sum[i + width];
+        float total = sum[0];
+        total = total + __shfl_xor_sync(0xffffffffu, total, 1);
+        total = total + __shfl_xor_sync(0xffffffffu, total, 2);
+        if (quarter == 0) m.scale[row] = 1.0f / sqrtf(total / (float)n + eps);
+    }
+    dc_sync<NT>();
+}
+
+/* ---- Convolution ---- */
+
+/* The dynamic kernels that channels [first, first + 64) meet: dyn[tap * groups + g][row]. */
+template <int R, int NT>
+DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first,
+                           const dc_place &at) {
+    enum { QUADS = R / 4 };
+    const int last = min(first + DC_UNIT, p.n) - 1, g0 = first / f.conv_group, groups = last / f.conv_group - g0 + 1;
+#pragma unroll 1
+    for (int i = at.thread; i < f.taps * groups * QUADS; i += NT) { /* once, but for very small groups */
+        const int quad = i % QUADS, at_dyn = i / QUADS, tap = at_dyn / groups, g = at_dyn % groups;
+        const float4 y = dc_output<R>(p.dyn, (p.half * f.taps + tap) * f.conv_groups + g0 + g, quad);
+        float *to = &m.dyn[at_dyn][4 * quad];
+        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+    }
+}
+
+template <int R, int NT>
+DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first, int channel,
+                             int row) {
+    const int c = first + channel, g0 = first / f.conv_group;
+    const int groups = (min(first + DC_UNIT, p.n) - 1) / f.conv_group - g0 + 1;
+    float y = 0.0f;
+    for (int tap = 0; tap < f.taps && tap <= row; tap++) {
+        const float x = m.tile.v[channel][row - tap];
+        y = fmaf(p.base[(size_t)tap * p.n + c], x, y);
+        y = fmaf(m.dyn[tap * groups + c / f.conv_group - g0][row], x, y);
+    }
+    return y;
+}
+
+/* ---- The phases ---- */
+
+/* For the layers: the first key that each row sees, and the end. Positions increase, so both are counts. */
+template <int R, int NT> DC_DEVICE void dc_seen(dc_finish_memory<R> &m, const dc_frame &f, const dc_place &at) {
+    for (int unit = at.block; unit < f.layers * R; unit += at.blocks) {
+        const int layer = unit / R, row = unit % R < f.rows ? unit % R : 0;
+        const int window = f.sight[layer].window, causal = f.sight[layer].causal;
+        const long long pos = f.pos[f.keys - f.rows + row];
+        const long long least = window > 0 ? pos - window + 1 : 0;
+        const long long most = causal ? pos : window > 0 ? pos + window - 1 : 0x7fffffffLL;
+        int low = 0, high = 0;
+        enum { BATCH = 8 };
+        for (int key = at.thread; key < f.keys; key += BATCH * NT) {
+            int32_t p[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) p[i] = key + i * NT < f.keys ? f.pos[key + i * NT] : 0x7fffffff;
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                low += p[i] < least;
+                high += key + i * NT < f.keys && p[i] <= most;
+            }
+        }
+        int *count = reinterpret_cast<int *>(m.scale);
+        if (at.thread < 2) count[at.thread] = 0;
+        dc_sync<NT>();
+        atomicAdd(&count[0], low);
+        atomicAdd(&count[1], high);
+        dc_sync<NT>();
+        if (at.thread < 2) f.seen[(layer * 2 + at.thread) * R + unit % R] = count[at.thread];
+        dc_sync<NT>();
+    }
+}
+
+/* DC_LOAD and DC_RESIDUAL: rows of the stream, and the sums of squares that the next norm needs. */
+template <int R, int NT>
+DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
+        const int first = unit * DC_UNIT, last = min(first + DC_UNIT, p.n);
+        const bool convolved = p.dyn.partial != nullptr;
+        dc_share<R, NT> x;
+        dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
+        if (p.kind == DC_RESIDUAL) {
+            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
+            if (convolved) dc_fill_dyn<R, NT>(m, f, p, first, at);
+        }
+        dc_put<R, NT>(m.other, x, at); /* each thread's own values again below */
+        dc_sync<NT>();
+#pragma unroll 1
+        for (int i = at.thread; i < DC_UNIT * R; i += NT) {
+            const int channel = i % DC_UNIT, row = i / DC_UNIT;
+            if (row >= f.rows || first + channel >= last) continue;
+            float y = m.other.v[channel][row];
+            if (p.kind == DC_RESIDUAL)
+                y = y + (convolved ? dc_convolved<R, NT>(m, f, p, first, channel, row) : m.tile.v[channel][row]);
+            p.y[(size_t)row * p.n + first + channel] = y;
+            m.other.v[channel][row] = y;
+        }
+        dc_sync<NT>();
+        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R, NT>(m.other, at.thread, 0, last - first);
+        dc_sync<NT>();
+    }
+}
+
+/* DC_NORM, DC_CONV, DC_FINAL: weight * (x * scale), then packed, convolved and packed, or stored for the caller. */
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    bool scaled = false;
+    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
+        const int first = unit * DC_UNIT;
+        dc_share<R, NT> x, w;
+        dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
+#pragma unroll
+        for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+            const int c = first + w.channel(at.thread, e);
+            w.v[e] = c < p.n ? __ldg(p.weight + c) : 0.0f;
+        }
+        if (p.kind == DC_CONV) dc_fill_dyn<R, NT>(m, f, p, first, at);
+        if (!scaled) dc_scales<R, NT>(m, f.ss, p.n, f.eps, at);
+        scaled = true;
+#pragma unroll
+        for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
+            const int row = x.row(at.thread, e);
+            x.v[e] = row < f.rows ? w.v[e] * (x.v[e] * m.scale[row]) : 0.0f;
+            if (p.kind == DC_FINAL && row < f.rows && first + x.channel(at.thread, e) < p.n)
+                p.y[(size_t)row * p.n + first + x.channel(at.thread, e)] = x.v[e];
+        }
+        if (p.kind == DC_FINAL) continue;
+        dc_put<R, NT>(m.tile, x, at);
+        dc_sync<NT>();
+        if (p.kind == DC_CONV) {
+#pragma unroll 1
+            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
+                const int channel = i % DC_UNIT, row = i / DC_UNIT;
+                m.other.v[channel][row] =
+                    first + channel < p.n ? dc_convolved<R, NT>(m, f, p, first, channel, row) : 0.0f;
+            }
+            dc_sync<NT>();
+        }
+        dc_pack<R, NT, FAST>(p.kind == DC_CONV ? m.other : m.tile, first, f.act, at);
+        dc_sync<NT>();
+    }
+}
+
+/* DC_COPY, DC_SILU: activations. */
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_activate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
+        const int first = unit * DC_UNIT;
+        if (p.kind == DC_COPY) {
+            dc_share<R, NT> x;
+            dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
+            dc_put<R, NT>(m.tile, x, at);
+        } else {
+            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
+            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.other, p.b, first, p.n, 0, at);
+            dc_sync<NT>();
+#pragma unroll 2
+            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
+                float *v = &m.tile.v[i / R][i % R];
+                *v = df_silu(*v) * m.other.v[i / R][i % R];
+            }
+        }
+        dc_sync<NT>();
+        dc_pack<R, NT, FAST>(m.tile, first, f.act, at);
+        dc_sync<NT>();
+    }
+}
+
+/* DC_STORE: rows for the caller. */
+template <int R, int NT>
+DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
+        const int first = unit * DC_UNIT;
+        dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
+        dc_sync<NT>();
+        for (int i = at.thread; i < DC_UNIT * f.rows; i += NT) {
+            const int channel = i % DC_UNIT, row = i / DC_UNIT;
+            if (first + channel < p.n) p.y[(size_t)row * p.n + first + channel] = m.tile.v[channel][row];
+        }
+        dc_sync<NT>();
+    }
+}
+
+/* DC_QKV: some rows of a head at a time. Queries and keys are normed over the head and rotated; keys and values go to
+ * the rows of the cache that follow the context. */
+template <int R, int NT>
+DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    enum { QUADS = NT / DC_MOST_HEAD < R / 4 ? NT / DC_MOST_HEAD : R / 4, ROWS = 4 * QUADS, SHARES = R / ROWS };
+    const int hd = f.head_dim, heads = f.n_heads + 2 * f.n_kv_heads;
+    const int half = f.rotary_half;
+    for (int unit = at.block; unit < heads * SHARES; unit += at.blocks) {
+        const int any = unit % heads, row0 = unit / heads * ROWS, rows = min(f.rows - row0, (int)ROWS);
+        const bool query = any < f.n_heads, value = any >= f.n_heads + f.n_kv_heads;
+        const int head = query ? any : value ? any - f.n_heads - f.n_kv_heads : any - f.n_heads;
+        const int width = (query ? f.n_heads : f.n_kv_heads) * hd;
+        const size_t first_row = query ? 0 : (size_t)(f.keys - f.rows);
+        float *to = (query ? f.q : value ? p.v : p.k) + (first_row + row0) * width + head * hd;
+        if (rows <= 0) continue;
+        float w = 0.0f;
+        float2 angle[(ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT];
+        if (!value) {
+            if (at.thread < hd) w = (query ? p.weight : p.weight2)[at.thread];
+#pragma unroll
+            for (int e = 0; e < (ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT; e++) {
+                const int i = at.thread + e * NT;
+                if (i < rows * half) angle[e] = make_float2(f.cos[row0 * half + i], f.sin[row0 * half + i]);
+            }
+        }
+        dc_fill_sum<R, NT, DC_MOST_HEAD, QUADS>(m.tile,
+                                                query   ? p.a
+                                                : value ? p.c
+                                                        : p.b,
+                                                head * hd, (head + 1) * hd, row0 / 4, at);
+        if (!value) {
+            if (at.thread < hd) m.weight[at.thread] = w;
+#pragma unroll
+            for (int e = 0; e < (ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT; e++)
+                if (at.thread + e * NT < rows * half) m.angle[at.thread + e * NT] = angle[e];
+        }
+        dc_sync<NT>();
+        if (!value) {
+            if (at.thread < 2 * ROWS) { /* two threads a row, one for each segment of the head */
+                const int row = row0 + at.thread / 2, from = at.thread % 2 * DC_UNIT;
+                float s = from < hd ? dc_squares<R, NT>(m.tile, row, from, min(from + DC_UNIT, hd)) : 0.0f;
+                s = s + __shfl_xor_sync(__activemask(), s, 1);
+                m.scale[row] = 1.0f / sqrtf(s / (float)hd + f.eps);
+            }
+            dc_sync<NT>();
+        }
+#pragma unroll 1
+        for (int i = at.thread; i < hd * rows; i += NT) {
+            const int c = i % hd, row = i / hd;
+            float y = m.tile.v[c][row0 + row];
+            if (!value) {
+                y = m.weight[c] * (y * m.scale[row0 + row]);
+                if (c < 2 * half) {
+                    const int other = c < half ? c + half : c - half;
+                    const float2 turn = m.angle[row * half + (c < half ? c : c - half)];
+                    const float z = m.weight[other] * (m.tile.v[other][row0 + row] * m.scale[row0 + row]);
+                    y = c < half ? fmaf(y, turn.x, -(z * turn.y)) : fmaf(y, turn.x, z * turn.y);
+                }
+            }
+            to[(size_t)row * width + c] = y;
+        }
+        dc_sync<NT>();
+    }
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* program_exact.cu - the exact class's resident kernel: two blocks of four warps on each multiprocessor. */
+#include "cuda/program.cuh"
+
+#include "cuda/attend.cuh"
+#include "cuda/product_exact.cuh"
+
+template <int R> struct exact_shared {
+    dc_exact_ring<R> ring;
+    union {
+        dc_finish_memory<R> finish;
+        dc_attend_memory<R> attend;
+        dc_exact_memory<R> exact;
+    };
+    dc_phase phase[2];
+    int block;
+};
+
+/* A product phase, in functions of their own: they need every register that there is. `slot` says which phase. */
+template <int R, int T>
+__device__ __noinline__ dc_exact_turn run_width(int slot, dc_exact_turn turn, const float *act, int thread,
+                                                int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_product_exact<R, T>(s.exact, s.ring, turn, act, s.phase[slot].product, thread, s.block, blocks);
+    return turn;
+}
+
+template <int R>
+DC_DEVICE dc_exact_turn run_product(int dtype, int slot, dc_exact_turn turn, const float *act, const dc_place &at) {
+    switch (dtype) {
+    case DF_BF16:
+        return run_width<R, DF_BF16>(slot, turn, act, at.thread, at.blocks);
+    case DF_F32:
+        return run_width<R, DF_F32>(slot, turn, act, at.thread, at.blocks);
+    case DF_F16:
+        return run_width<R, DF_F16>(slot, turn, act, at.thread, at.blocks);
+    case DF_Q8_0:
+        return run_width<R, DF_Q8_0>(slot, turn, act, at.thread, at.blocks);
+    default:
+        return run_width<R, DF_Q4_0>(slot, turn, act, at.thread, at.blocks);
+    }
+}
+
+/* Attention likewise, so that its registers are its own. */
+template <int R> __device__ __noinline__ void run_scores(const dc_frame *f, int slot, int thread, int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_scores<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+}
+template <int R> __device__ __noinline__ void run_values(const dc_frame *f, int slot, int thread, int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_values<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+}
+
+/* Work goes to blocks in the order of their numbers, so the two blocks of a multiprocessor get numbers that are far
+ * apart: where there is work for half of the blocks only, each has a multiprocessor to itself. */
+template <int R> DC_DEVICE int place_of_block(const dc_frame &f) {
+    unsigned processor, processors;
+    asm("mov.u32 %0, %%smid;" : "=r"(processor));
+    asm("mov.u32 %0, %%nsmid;" : "=r"(processors));
+    if (2 * processors != gridDim.x) return (int)blockIdx.x;
+    return (int)(atomicAdd(f.arrived + 1 + processor, 1u) * processors + processor);
+}
+
+template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const __grid_constant__ dc_frame f) {
+#if DC_RESIDENT
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    if (threadIdx.x == 0) s.block = place_of_block<R>(f);
+    __syncthreads();
+    const dc_place at = {(int)threadIdx.x, s.block, (int)gridDim.x};
+    enum { NT = DC_EXACT_THREADS };
+    dc_exact_turn turn = {0, 0};
+    if (at.thread < DC_EXACT_WARPS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
+    __syncthreads();
+    for (int i = 0; i < f.phases; i++) {
+        const dc_phase &p = s.phase[i & 1];
+        if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        switch (p.kind) {
+        case DC_LOAD:
+            dc_seen<R, NT>(s.finish, f, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_SEEN:
+            dc_seen<R, NT>(s.finish, f, at);
+            break;
+        case DC_RESIDUAL:
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_PRODUCT:
+            turn = run_product<R>(p.product.dtype, i & 1, turn, static_cast<const float *>(f.act), at);
+            break;
+        case DC_QKV:
+            dc_heads<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_SCORES:
+            run_scores<R>(&f, i & 1, at.thread, at.blocks);
+            break;
+        case DC_VALUES:
+            run_values<R>(&f, i & 1, at.thread, at.blocks);
+            break;
+        case DC_CONTEXT:
+            dc_context<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_STORE:
+            dc_deliver<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_COPY:
+        case DC_SILU:
+            dc_activate<R, NT, false>(s.finish, f, p, at);
+            break;
+        default:
+            dc_norm<R, NT, false>(s.finish, f, p, at);
+        }
+        if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
+    }
+#endif
+}
+
+__device__ int dc_exact_built = DC_RESIDENT;
+
+cudaError_t dc_exact_blocks(int *blocks) {
+    int device = 0, shared = 0, built = 0, processors = 0, each = 0;
+    *blocks = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess) status = cudaMemcpyFromSymbol(&built, dc_exact_built, sizeof built);
+    if (status != cudaSuccess || built == 0 || (size_t)shared < sizeof(exact_shared<16>)) return status;
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (status == cudaSuccess)
+        status = cudaFuncSetAttribute(run_exact<8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)sizeof(exact_shared<8>));
+    if (status == cudaSuccess)
+        status = cudaFuncSetAttribute(run_exact<16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)sizeof(exact_shared<16>));
+    if (status == cudaSuccess)
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, run_exact<16>, DC_EXACT_THREADS,
+                                                               sizeof(exact_shared<16>));
+    if (status == cudaSuccess) *blocks = (each > 2 ? 2 : each) * processors;
+    return status;
+}
+
+cudaError_t dc_launch_exact(const dc_frame *frame, int blocks, cudaStream_t stream) {
+    const bool narrow = dc_padded_rows(frame->rows) == 8;
+    void *arguments[] = {const_cast<dc_frame *>(frame)};
+    cudaError_t status = cudaMemsetAsync(frame->arrived, 0, DC_ARRIVALS * sizeof *frame->arrived, stream);
+    if (status == cudaSuccess)
+        status = cudaLaunchCooperativeKernel(
+            narrow ? reinterpret_cast<const void *>(run_exact<8>) : reinterpret_cast<const void *>(run_exact<16>),
+            blocks, DC_EXACT_THREADS, arguments, narrow ? sizeof(exact_shared<8>) : sizeof(exact_shared<16>), stream);
+    return status;
+}

@@ -1,0 +1,120 @@
+/*
+ * program_fast.cu - the fast class's resident kernel: one block on each multiprocessor, eight warps that compute and
+ * two threads that keep the ring of weights full.
+ */
+#include "cuda/program.cuh"
+
+#include "cuda/attend_fast.cuh"
+#include "cuda/product_fast.cuh"
+
+template <int R> struct fast_shared {
+    dc_ring<R> ring;
+    union {
+        dc_finish_memory<R> finish;
+        dc_attend_fast_memory<R> fast;
+    };
+    dc_phase phase[2];
+};
+
+template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, const dc_place &at) {
+    enum { NT = DC_FAST_THREADS };
+    dc_turn turn = {0, 0};
+    dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
+    dc_sync<NT>();
+    for (int i = 0; i < f.phases; i++) {
+        const dc_phase &p = s.phase[i & 1];
+        if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
+        switch (p.kind) {
+        case DC_LOAD:
+            dc_seen<R, NT>(s.finish, f, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_SEEN:
+            dc_seen<R, NT>(s.finish, f, at);
+            break;
+        case DC_RESIDUAL:
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_PRODUCT:
+            dc_product_fast<R>(s.ring, turn, p.product, at.thread, at.block, at.blocks);
+            break;
+        case DC_QKV:
+            dc_heads<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_ATTEND:
+            dc_attend_fast<R>(s.fast, f, p, at);
+            break;
+        case DC_CONTEXT:
+            dc_context_fast<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_STORE:
+            dc_deliver<R, NT>(s.finish, f, p, at);
+            break;
+        case DC_COPY:
+        case DC_SILU:
+            dc_activate<R, NT, true>(s.finish, f, p, at);
+            break;
+        default:
+            dc_norm<R, NT, true>(s.finish, f, p, at);
+        }
+        if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
+    }
+}
+
+template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const dc_frame f) {
+#if DC_RESIDENT
+    extern __shared__ __align__(128) unsigned char memory[];
+    fast_shared<R> &s = *reinterpret_cast<fast_shared<R> *>(memory);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < DC_STAGES; i++) {
+            dc_barrier_init(&s.ring.full[i], 2);
+            dc_barrier_init(&s.ring.empty[i], DC_FAST_WARPS);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x < DC_FAST_THREADS) {
+        const dc_place at = {(int)threadIdx.x, (int)blockIdx.x, (int)gridDim.x};
+        compute<R>(s, f, at);
+    } else if (threadIdx.x == DC_FAST_THREADS) {
+        dc_produce_weights<R>(s.ring, f, (int)blockIdx.x, (int)gridDim.x);
+    } else if (threadIdx.x == DC_FAST_THREADS + 32) {
+        dc_produce_act<R>(s.ring, f, (int)blockIdx.x, (int)gridDim.x);
+    }
+#endif
+}
+
+__device__ int dc_fast_built = DC_RESIDENT;
+
+cudaError_t dc_fast_blocks(int *blocks) {
+    int device = 0, shared = 0, built = 0, processors = 0, each = 0;
+    *blocks = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess) status = cudaMemcpyFromSymbol(&built, dc_fast_built, sizeof built);
+    if (status != cudaSuccess || built == 0 || (size_t)shared < sizeof(fast_shared<16>)) return status;
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (status == cudaSuccess)
+        status =
+            cudaFuncSetAttribute(run_fast<8>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(fast_shared<8>));
+    if (status == cudaSuccess)
+        status = cudaFuncSetAttribute(run_fast<16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)sizeof(fast_shared<16>));
+    if (status == cudaSuccess)
+        status =
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, run_fast<16>, DC_FAST_ALL, sizeof(fast_shared<16>));
+    if (status == cudaSuccess) *blocks = each > 0 ? processors : 0;
+    return status;
+}
+
+cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t stream) {
+    const bool narrow = dc_padded_rows(frame->rows) == 8;
+    void *arguments[] = {const_cast<dc_frame *>(frame)};
+    cudaError_t status = cudaMemsetAsync(frame->arrived, 0, sizeof *frame->arrived, stream);
+    if (status == cudaSuccess)
+        status = cudaLaunchCooperativeKernel(
+            narrow ? reinterpret_cast<const void *>(run_fast<8>) : reinterpret_cast<const void *>(run_fast<16>), blocks,
+            DC_FAST_ALL, arguments, narrow ? sizeof(fast_shared<8>) : sizeof(fast_shared<16>), stream);
+    return status;
+}

@@ -1,0 +1,62 @@
+/*
+ * resident_parts.h - what the files behind resident.h share: the packed matrices of an engine, its programs, and the
+ * plan of a product.
+ */
+#ifndef DF_CUDA_RESIDENT_PARTS_H
+#define DF_CUDA_RESIDENT_PARTS_H
+
+#include "cuda/pack.cuh"
+#include "cuda/program.cuh"
+#include "cuda/resident.h"
+
+#include <vector>
+
+struct dc_packed {
+    const void *source;
+    int64_t out, in;
+    void *data, *scale;
+    dc_packing shape;
+};
+
+struct dc_block {
+    const char *memory;
+    size_t bytes;
+};
+
+/* The program of one draft model: phases and buffers for a number of key segments. */
+struct dc_program {
+    const df_weights *weights;
+    const void *first; /* of its matrices, to know a draft from another at the same address */
+    bool fast;
+    int segments; /* of keys that the buffers have room for */
+    std::vector<dc_phase> phases;
+    dc_frame frame;
+    std::vector<void *> buffers;
+};
+
+struct dc_resident {
+    bool fast;
+    int exact_blocks, fast_blocks; /* -1: not asked yet */
+    std::vector<dc_block> blocks;
+    std::vector<dc_packed> matrices;
+    std::vector<dc_program *> programs;
+};
+
+/* Asks once how many blocks of each kernel the device keeps resident. */
+df_status dc_ask_blocks(dc_resident *r, df_error *err);
+
+/* A product of matrices that share an input, packed at the first use; partial is left to the caller. *fits false: they
+ * cannot share a phase. */
+df_status dc_plan_product(df_engine *engine, const df_matrix *const *w, int parts, bool fast, dc_product *out,
+                          bool *fits, df_error *err);
+/* Floats of its partial, for rows padded to `padded`; and the sum that part `index` has there. */
+size_t dc_partial_floats(const dc_product &p, int padded);
+dc_sum dc_sum_of(const dc_product &p, int index, const float *bias, int padded);
+
+/* Whether the resident kernels' attention covers these shapes and keys (resident.cu). */
+bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const int32_t *key_pos, int keys,
+                          int segments);
+
+void dc_drop_program(dc_program *program);
+
+#endif
