@@ -39,6 +39,9 @@
     X(soak)                                                                                                            \
     X(isolated)                                                                                                        \
     X(check)                                                                                                           \
+    X(pages)                                                                                                           \
+    X(plots)                                                                                                           \
+    X(postmortem)                                                                                                      \
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \

@@ -1,0 +1,98 @@
+/* cmd_postmortem.c - `dflash-parity postmortem`: results of several runs, told as one story. */
+#include "commands.h"
+
+#include "cli.h"
+#include "output.h"
+#include "postmortem.h"
+#include "text_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dflash-parity postmortem RESULT... [options]\n"
+    "\n"
+    "RESULT is a file that check --out or gate --out wrote. The runs are put in order; for every case that does not "
+    "pass\n"
+    "the story tells the last good run, the first bad one, what changed between them, where it began, what carried it\n"
+    "on and what it did to the tokens. Without --markdown the text goes to standard output.\n"
+    "\n"
+    "  --out FILE        also write the page (HTML, one file, plots inside)\n"
+    "  --markdown FILE   write the text to FILE\n"
+    "  --order ORDER     time: by the start of each run (default); given: as named, for instance by revision\n"
+    "  --keep-data DIR   keep the plots and their data in DIR\n"
+    "  --help            this text\n"
+    "\n"
+    "Exit codes: 0 the story was written, whatever it tells; 2 usage, 3 refused (no result file), 4 runtime.\n";
+
+typedef struct words {
+    const char **path; /* owned list of borrowed words */
+    int count;
+    const char *out, *markdown, *keep;
+    dp_order order;
+} words;
+
+static int take(words *w, int argc, char **argv, int *i) {
+    const struct {
+        const char *name, **value;
+    } options[] = {{"--out", &w->out}, {"--markdown", &w->markdown}, {"--keep-data", &w->keep}};
+    for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
+        if (strcmp(argv[*i], options[o].name) != 0) continue;
+        if (*i + 1 == argc) return dp_usage_error("postmortem", "%s needs a value", argv[*i]);
+        *options[o].value = argv[++*i];
+        return DP_EXIT_PASS;
+    }
+    if (strcmp(argv[*i], "--order") == 0) {
+        const char *order = *i + 1 < argc ? argv[++*i] : "";
+        if (strcmp(order, "time") != 0 && strcmp(order, "given") != 0)
+            return dp_usage_error("postmortem", "--order is time or given, not '%s'", order);
+        w->order = strcmp(order, "time") == 0 ? DP_ORDER_TIME : DP_ORDER_GIVEN;
+        return DP_EXIT_PASS;
+    }
+    if (argv[*i][0] == '-') return dp_usage_error("postmortem", "unknown option %s", argv[*i]);
+    w->path[w->count++] = argv[*i];
+    return DP_EXIT_PASS;
+}
+
+static df_status tell(const words *w, const dp_postmortem *story, df_error *err) {
+    char *markdown = NULL, *page = NULL;
+    df_status status = dp_postmortem_markdown(story, &markdown, err);
+    if (status == DF_OK && w->markdown != NULL) status = dp_text_file_write(w->markdown, markdown, err);
+    if (status == DF_OK && w->markdown == NULL) fputs(markdown, stdout);
+    if (status == DF_OK && w->out != NULL) status = dp_postmortem_html(story, w->keep, &page, err);
+    if (status == DF_OK && w->out != NULL) status = dp_text_file_write(w->out, page, err);
+    free(markdown);
+    free(page);
+    return status;
+}
+
+int cmd_postmortem(int argc, char **argv) {
+    words w = {.path = calloc((size_t)argc + 1, sizeof *w.path)};
+    dp_postmortem story = {.run = NULL};
+    df_error err = {.message = ""};
+    int code = DP_EXIT_PASS;
+    if (w.path == NULL) {
+        fputs("dflash-parity postmortem: out of memory\n", stderr);
+        return DP_EXIT_RUNTIME;
+    }
+    for (int i = 1; code == DP_EXIT_PASS && i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            goto cleanup;
+        }
+        code = take(&w, argc, argv, &i);
+    }
+    if (code != DP_EXIT_PASS) goto cleanup;
+    if (w.count == 0) {
+        code = dp_usage_error("postmortem", "RESULT is missing");
+        goto cleanup;
+    }
+    df_status status = dp_postmortem_read(w.path, w.count, w.order, &story, &err);
+    if (status == DF_OK) status = tell(&w, &story, &err);
+    code = status == DF_OK ? dp_finish_output("postmortem", DP_EXIT_PASS) : dp_report_error("postmortem", &err);
+cleanup:
+    dp_postmortem_release(&story);
+    free(w.path);
+    return code;
+}

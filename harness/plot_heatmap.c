@@ -1,0 +1,117 @@
+/*
+ * plot_heatmap.c - the data of the heat map: lines are tokens, columns are stages.
+ *
+ * Stages hold different rows: the context's, the block's, both, or the drafted ones. Each is put on the lines of the
+ * tokens that it speaks of. A long context is folded, the largest error of the folded tokens standing for them; the
+ * block's rows never are.
+ */
+#include "plot_parts.h"
+
+#include "result_view.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONTEXT_LINES = 64, MOST_MARKS = 400 };
+
+/* Codes of a cell beside the logarithm of its error; heatmap.gp gives them colours and labels. */
+#define NO_ERROR (-10.0)
+#define NOT_FINITE 1.0
+
+typedef struct layout {
+    int context, block, fold, context_lines, lines;
+} layout;
+
+static layout layout_of(const cJSON *item) {
+    layout l = {.context = (int)dp_view_count(item, "context_rows"), .block = (int)dp_view_count(item, "block_rows")};
+    l.fold = l.context > CONTEXT_LINES ? (l.context + CONTEXT_LINES - 1) / CONTEXT_LINES : 1;
+    l.context_lines = (l.context + l.fold - 1) / l.fold;
+    l.lines = l.context_lines + l.block;
+    return l;
+}
+
+static int line_of(const layout *l, int token) {
+    return token < l->context ? token / l->fold : l->context_lines + token - l->context;
+}
+
+/* The token of a row of a stage with that many rows; -1 when its rows are no tokens (the frequency table). */
+static int token_of(const layout *l, const char *name, int rows, int row) {
+    if (strcmp(name, "rope.inv_freq") == 0 || rows < 1) return -1;
+    if (strncmp(name, "kv.", 3) == 0) return l->context > 0 ? row % l->context : -1; /* [L, C, ...]: a row a layer */
+    if (rows == l->context + l->block) return row;
+    if (strncmp(name, "ctx.", 4) == 0) return rows == l->context ? row : -1;
+    return rows <= l->block ? l->context + l->block - rows + row : -1; /* the drafted rows are the block's last */
+}
+
+static double cell(double error) {
+    if (!isfinite(error)) return NOT_FINITE;
+    return error == 0 ? NO_ERROR : fmin(fmax(log10(error), -9), 0);
+}
+
+/* The column of one stage: NAN where nothing was compared. */
+static void column_of(const layout *l, const cJSON *stage, double *column) {
+    const cJSON *rows = dp_view(stage, "rows"), *entry, *shape = dp_view(stage, "shape");
+    const char *name = dp_view_text(stage, "name");
+    const long group = dp_view_count(stage, "row_group") > 0 ? dp_view_count(stage, "row_group") : 1;
+    int total = shape != NULL ? (int)dp_view_value(shape->child) : 0;
+    if (strncmp(name, "kv.", 3) == 0) total = cJSON_GetArraySize(rows) * (int)group;
+    for (int i = 0; i < l->lines; i++) column[i] = NAN;
+    int row = 0;
+    cJSON_ArrayForEach(entry, rows) {
+        for (int i = 0; i < group && row < total; i++, row++) {
+            const int token = token_of(l, name, total, row);
+            if (token < 0 || token >= l->context + l->block || cJSON_IsNull(entry)) continue;
+            double *at = &column[line_of(l, token)];
+            const double value = cell(dp_view_value(entry));
+            if (!(*at >= value)) *at = value;
+        }
+    }
+}
+
+static void write_lines(FILE *to, const layout *l) {
+    fputs("# lines\n", to);
+    for (int token = 0; token<l->context; token += l->context> 8 ? l->context / 4 : 4)
+        fprintf(to, "%d \"context %d\"\n", line_of(l, token), token);
+    for (int row = 0; row<l->block; row += l->block> 8 ? 4 : l->block > 4 ? 2 : 1)
+        fprintf(to, "%d \"block %d\"\n", line_of(l, l->context + row), row);
+    fputs("\n\n", to);
+}
+
+bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed) {
+    const cJSON *stages = dp_view(item, "stages"), *stage;
+    const layout l = layout_of(item);
+    const int count = cJSON_GetArraySize(stages), first = dp_plot_first(item);
+    if (count < 2 || l.lines < 2) return false;
+    double *cells = malloc((size_t)count * (size_t)l.lines * sizeof *cells);
+    *failed = cells == NULL;
+    if (cells == NULL) return false;
+    int x = 0, marks = 0;
+    bool any = false;
+    cJSON_ArrayForEach(stage, stages) column_of(&l, stage, cells + (size_t)x++ * (size_t)l.lines);
+    write_lines(to, &l);
+    fputs("# cells\n", to);
+    for (int y = 0; y < l.lines; y++) {
+        for (x = 0; x < count; x++) {
+            const double value = cells[(size_t)x * (size_t)l.lines + (size_t)y];
+            any = any || !isnan(value);
+            if (isnan(value))
+                fprintf(to, "%d %d NaN\n", x, y);
+            else
+                fprintf(to, "%d %d %.3f\n", x, y, value);
+        }
+        fputc('\n', to);
+    }
+    fputc('\n', to);
+    for (x = 0; x < count; x++)
+        for (int y = 0; y < l.lines; y++)
+            if (cells[(size_t)x * (size_t)l.lines + (size_t)y] == NOT_FINITE && marks < MOST_MARKS) {
+                dp_plot_block(to, "not-finite", &marks);
+                fprintf(to, "%d %d\n", x, y);
+            }
+    dp_plot_block_end(to, marks);
+    dp_plot_groups(to, stages, -0.5, l.lines - 0.5, -1.1 * l.lines / 29.0);
+    if (first >= 0) fprintf(to, "# first\n%d -0.5\n%d %g\n\n\n", first, first, l.lines - 0.5);
+    free(cells);
+    return any;
+}

@@ -1,0 +1,168 @@
+/* render_html_plots.c - plots as figures of a page, with captions that say how to read them. */
+#include "render_html_parts.h"
+
+#include "html.h"
+#include "plot_files.h"
+#include "result_view.h"
+#include "svg_inline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *title, *caption;
+} figures[DP_PLOT_COUNT] = {
+    {"Error of each stage, in the order of the forward pass",
+     "Blue: the run's own values all the way (chained). Green triangles: what a stage adds when it is run alone on "
+     "known "
+     "inputs. Amber: the bar. Rings are outside it; the dashed line is the first divergence. Equal values stand on the "
+     "lowest line, since zero has no logarithm."},
+    {"Where the error lies: rows against stages",
+     "A column is a stage, a line a token. A fault of one row is a stripe, one of a layer a block, one that starts "
+     "everywhere a wall. The colours mean the same errors in every report. Empty: the oracle stores no value there."},
+    {"Got against reference",
+     "Elements of the stage. On the grey line they agree; a tilt is a wrong scale, a shifted line a wrong offset, "
+     "scatter a lost precision, single points wrong elements."},
+    {"Distance in units of the last place", "How many of the stage's elements are off by how much. A correct stage is "
+                                            "a hill near 1; everything far to the right "
+                                            "is wrong, and a second hill is a part of the elements that is."},
+    {"Rotary frequencies: difference from the reference", "Equal on the lowest line. Differences from some index on "
+                                                          "are another scaling rule; at every index, another theta."},
+    {"Can the error change a token?", "A point is a drafted row. Above the amber line the lead of its first choice is "
+                                      "more than twice the error: the token "
+                                      "cannot change. Below it the token can."},
+};
+
+void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
+    df_error err = {.message = ""};
+    p->why[0] = '\0';
+    p->begun = dp_plots_begin(keep, &p->plots, &err) == DF_OK;
+    if (!p->begun) snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+}
+
+void dp_html_plots_end(dp_html_plots *p) {
+    if (p->begun) dp_plots_end(&p->plots);
+    p->begun = false;
+}
+
+bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *name, const char *title,
+                    const char *caption) {
+    df_error err = {.message = ""};
+    char *svg = NULL, *text = NULL;
+    size_t length = 0;
+    if (!p->begun) return false;
+    df_status status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
+    /* Written aside first, so that a picture that is refused half-way leaves nothing on the page. */
+    FILE *aside = status == DF_OK ? open_memstream(&text, &length) : NULL;
+    if (aside != NULL) status = dp_svg_inline(aside, svg, name, title, &err);
+    const bool written = aside != NULL && fclose(aside) == 0 && status == DF_OK;
+    if (written) {
+        fprintf(to, "<figure><div class=\"wide\">%s</div>\n<figcaption>", text);
+        dp_html_marked(to, caption);
+        fputs("</figcaption></figure>\n", to);
+    } else if (p->why[0] == '\0') {
+        snprintf(p->why, sizeof p->why, "%.1000s",
+                 err.message[0] != '\0' ? err.message : "Memory did not suffice for a plot.");
+    }
+    free(text);
+    free(svg);
+    return written;
+}
+
+int dp_html_case_plots(FILE *to, dp_html_plots *p, const cJSON *item, int index) {
+    int drawn = 0;
+    for (int i = 0; i < DP_PLOT_COUNT && p->begun; i++) {
+        df_error err = {.message = ""};
+        char name[64], title[256];
+        bool any = false;
+        snprintf(name, sizeof name, "case%d-%s", index, dp_plot_script((dp_plot)i));
+        if (dp_plot_write(&p->plots, (dp_plot)i, item, name, &any, &err) != DF_OK) {
+            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+            continue;
+        }
+        if (!any) continue;
+        const bool focused = i == DP_PLOT_SCATTER || i == DP_PLOT_ULP;
+        snprintf(title, sizeof title, "%s: %s", figures[i].title,
+                 focused ? dp_plot_focus(item) : dp_view_text(item, "case"));
+        drawn += dp_html_figure(to, p, dp_plot_script((dp_plot)i), name, title, figures[i].caption);
+    }
+    return drawn;
+}
+
+/* ---- Precisions
+ * ------------------------------------------------------------------------------------------------------ */
+
+enum { MOST_LADDERS = 3, MOST_MODES = 8, MOST_STEPS = 64 };
+
+typedef struct ladder {
+    dp_plot_curve curve[MOST_MODES];
+    const char *label[MOST_MODES][MOST_STEPS];
+    int x[MOST_MODES][MOST_STEPS];
+    double value[MOST_MODES][MOST_STEPS];
+    int count;
+} ladder;
+
+/* What the layers hand on: the features, every layer's output, the final rows. */
+static bool is_step(const char *name) {
+    const size_t length = strlen(name);
+    return strcmp(name, "ctx.features") == 0 || strcmp(name, "final") == 0 ||
+           (strncmp(name, "layers.", 7) == 0 && strchr(name + 7, '.') == name + length - 4 &&
+            strcmp(name + length - 4, ".out") == 0);
+}
+
+static void add_mode(ladder *l, const cJSON *item) {
+    const char *mode = dp_view_text(item, "precision");
+    const cJSON *stage;
+    int steps = 0;
+    for (int i = 0; i < l->count; i++)
+        if (strcmp(l->curve[i].label, mode) == 0) return;
+    if (l->count == MOST_MODES) return;
+    const int at = l->count;
+    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
+        if (!is_step(dp_view_text(stage, "name")) || steps == MOST_STEPS) continue;
+        l->label[at][steps] = dp_view_text(stage, "name");
+        l->x[at][steps] = steps;
+        l->value[at][steps] = dp_view_nonfinite(stage) > 0 ? NAN : dp_view_number(dp_view(stage, "chained"), "rel_l2");
+        steps++;
+    }
+    l->curve[at] =
+        (dp_plot_curve){.label = mode, .count = steps, .point = l->label[at], .x = l->x[at], .value = l->value[at]};
+    l->count += steps > 0;
+}
+
+int dp_html_ladders(FILE *to, dp_html_plots *p, const cJSON *cases) {
+    const cJSON *first, *item;
+    int drawn = 0;
+    cJSON_ArrayForEach(first, cases) {
+        const char *path = dp_view_text(dp_view(first, "checkpoint"), "path");
+        df_error err = {.message = ""};
+        char name[32], title[256];
+        bool seen = path[0] == '\0';
+        for (item = cases->child; item != first && !seen; item = item->next)
+            seen = strcmp(dp_view_text(dp_view(item, "checkpoint"), "path"), path) == 0;
+        if (seen || drawn == MOST_LADDERS || !p->begun) continue;
+        ladder *l = calloc(1, sizeof *l);
+        for (item = first; l != NULL && item != NULL; item = item->next)
+            if (strcmp(dp_view_text(dp_view(item, "checkpoint"), "path"), path) == 0) add_mode(l, item);
+        snprintf(name, sizeof name, "ladder%d", drawn);
+        snprintf(title, sizeof title, "Error after each layer, by precision: %.200s", dp_view_text(first, "case"));
+        if (l == NULL)
+            snprintf(p->why, sizeof p->why, "Memory did not suffice for a plot.");
+        else if (l->count > 1 && dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err) != DF_OK)
+            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+        else if (l->count > 1)
+            drawn += dp_html_figure(to, p, "ladder", name, title,
+                                    "Each curve is the run in one precision against the float64 reference of the same "
+                                    "weights as that precision holds them: the distance is that of the arithmetic.");
+        free(l);
+    }
+    return drawn;
+}
+
+void dp_html_no_plots(FILE *to, const dp_html_plots *p) {
+    if (p->why[0] == '\0') return;
+    fputs("<p class=\"soft\">Plots are missing. ", to);
+    dp_html_text(to, p->why);
+    fputs("</p>\n", to);
+}

@@ -1,0 +1,242 @@
+/* story.c - see story.h. */
+#include "story.h"
+
+#include "result_view.h"
+#include "stage_words.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool is(const cJSON *item, const char *verdict) { return strcmp(dp_view_text(item, "verdict"), verdict) == 0; }
+
+/* The first round that is not identical; NULL when all are. */
+static const cJSON *failed_round(const cJSON *item) {
+    const cJSON *arm;
+    cJSON_ArrayForEach(arm, dp_view(item, "rounds")) if (!dp_view_true(arm, "identical") ||
+                                                         dp_view_true(arm, "nonfinite")) return arm;
+    return NULL;
+}
+
+const char *dp_story_stage(const cJSON *item) {
+    const cJSON *first = dp_view(item, "first_divergence");
+    if (first != NULL) return dp_view_text(first, "stage");
+    return dp_view_text(dp_view(failed_round(item), "first_difference"), "stage");
+}
+
+void dp_story_headline(FILE *to, const cJSON *item) {
+    const char *stage = dp_story_stage(item);
+    if (is(item, "PASS"))
+        fputs("passes", to);
+    else if (is(item, "FAIL") && stage[0] != '\0')
+        fprintf(to, "fails, first at `%s`", stage);
+    else if (is(item, "FAIL"))
+        fputs("fails", to);
+    else if (is(item, "REFUSED"))
+        fprintf(to, "was refused before a value was compared (`%s`)", dp_view_text(dp_view(item, "error"), "code"));
+    else if (is(item, "ERROR"))
+        fprintf(to, "could not be run (`%s`)", dp_view_text(dp_view(item, "error"), "code"));
+    else
+        fputs("compared nothing", to);
+}
+
+/* ---- Where it began ---------------------------------------------------------------------------------------------- */
+
+static void least_headroom(FILE *to, const cJSON *item) {
+    const cJSON *stage, *least = NULL;
+    cJSON_ArrayForEach(stage, dp_view(item, "stages")) if (least == NULL || dp_view_number(stage, "headroom") <
+                                                                                dp_view_number(least, "headroom"))
+        least = stage;
+    if (least != NULL && isfinite(dp_view_number(least, "headroom")))
+        fprintf(to, " The stage nearest to its bar is `%s`, with %.0f %% of it left.", dp_view_text(least, "name"),
+                100 * dp_view_number(least, "headroom"));
+}
+
+static void worst_element(FILE *to, const cJSON *worst) {
+    char at[DP_VIEW_AT];
+    if (worst == NULL) return;
+    fprintf(to, " The worst element, %s, is %.9g instead of %.9g.", dp_view_at(dp_view(worst, "at"), at),
+            dp_view_number(worst, "got"), dp_view_number(worst, "want"));
+}
+
+/* "41.3", "7734": a factor without an exponent, which few read at a glance. */
+static void factor(FILE *to, double value) {
+    fprintf(to, value < 1000 ? "%.3g" : value < 1e7 ? "%.0f" : "%.1e", value);
+}
+
+static void chained_fault(FILE *to, const cJSON *stage) {
+    const cJSON *chained = dp_view(stage, "chained"), *bar = dp_view(stage, "bar");
+    const long nonfinite = dp_view_nonfinite(stage), compared = dp_view_count(chained, "compared");
+    if (compared == 0) {
+        fputs(" The implementation did not show this stage, or showed another shape.", to);
+    } else if (nonfinite > 0) {
+        fprintf(to, " NaN or infinite: %ld of its %ld compared values.", nonfinite, compared);
+        worst_element(to, dp_view(chained, "worst"));
+    } else if (dp_view_true(stage, "exact")) {
+        fprintf(to, " %ld of its %ld integers differ.", dp_view_count(chained, "mismatches"), compared);
+        worst_element(to, dp_view(chained, "worst"));
+    } else {
+        const double l2 = dp_view_number(chained, "rel_l2") / dp_view_number(bar, "rel_l2");
+        const double peak = dp_view_number(chained, "max_rel_rms") / dp_view_number(bar, "max_rel_rms");
+        fputs(" Its error is ", to);
+        factor(to, fmax(l2, peak));
+        fputs(" times the bar.", to);
+        worst_element(to, dp_view(chained, "worst"));
+    }
+}
+
+static void isolated_fault(FILE *to, const cJSON *stage) {
+    const cJSON *isolated = dp_view(stage, "isolated");
+    const double share = dp_view_number(isolated, "share");
+    fprintf(to, " Run alone, on %s, ",
+            dp_view_true(isolated, "fed") ? "the reference's own inputs" : "inputs that are known exactly");
+    if (isfinite(share)) {
+        fputs("its error is ", to);
+        factor(to, share);
+        fputs(" times the bound of its own arithmetic", to);
+    } else {
+        fputs("it gives values that are not finite", to);
+    }
+    fputs(": the fault is in this stage.", to);
+    worst_element(to, dp_view(isolated, "worst"));
+}
+
+static void diverged(FILE *to, const cJSON *item, const cJSON *first) {
+    const char *name = dp_view_text(first, "stage"), *words = dp_stage_words(name);
+    const cJSON *stage = dp_view_stage(item, name);
+    const bool alone = strcmp(dp_view_text(first, "by"), "isolated") == 0;
+    fprintf(to, " It began at `%s`%s%s.", name, words[0] != '\0' ? ", " : "", words);
+    if (stage == NULL) return;
+    if (alone) {
+        isolated_fault(to, stage);
+        return;
+    }
+    chained_fault(to, stage);
+    const cJSON *isolated = dp_view(stage, "isolated");
+    if (isolated != NULL)
+        fputs(" Run alone it stays within the bound of its own arithmetic, so it received the error from its inputs.",
+              to);
+    else
+        fputs(" Every stage before it is inside its bar. No stage was run alone, so the fault is in this stage or in "
+              "inputs whose own error still passed.",
+              to);
+}
+
+static void round_fault(FILE *to, const cJSON *arm) {
+    const cJSON *first = dp_view(arm, "first_difference");
+    const char *stage = dp_view_text(first, "stage");
+    if (dp_view_true(arm, "nonfinite")) {
+        fprintf(to, " `forward_round` with a cache (`%s`) holds the same values that are not finite.",
+                dp_view_text(arm, "name"));
+        return;
+    }
+    fprintf(to, " `forward_round` with a cache (`%s`) does not give the bits of `forward_block`",
+            dp_view_text(arm, "name"));
+    if (stage[0] != '\0' && dp_view_count(first, "index") < 0)
+        fprintf(to, ": one side does not show `%s` with the rows expected", stage);
+    else if (stage[0] != '\0')
+        fprintf(to, ": they differ first in `%s`, value %ld, %s instead of %s", stage, dp_view_count(first, "index"),
+                dp_view_text(first, "round"), dp_view_text(first, "block"));
+    fputs(".", to);
+}
+
+void dp_story_begin(FILE *to, const cJSON *item) {
+    const char *name = dp_view_text(item, "case");
+    const cJSON *error = dp_view(item, "error"), *first = dp_view(item, "first_divergence"), *arm = failed_round(item);
+    if (is(item, "PASS")) {
+        fprintf(to, "`%s` passes: all %ld compared stages are inside their bars and all %ld rounds give the same bits.",
+                name, dp_view_count(item, "stages_compared"), dp_view_count(item, "rounds_compared"));
+        least_headroom(to, item);
+    } else if (is(item, "REFUSED") || is(item, "ERROR")) {
+        fprintf(to, "`%s` %s. %s", name,
+                is(item, "REFUSED") ? "was refused, so there is no verdict about its numbers"
+                                    : "could not be run to its end, so there is no verdict",
+                dp_view_text(error, "message"));
+    } else if (is(item, "FAIL")) {
+        fprintf(to, "`%s` fails: %ld of %ld compared stages are outside their bars", name,
+                dp_view_count(item, "stages_failed"), dp_view_count(item, "stages_compared"));
+        if (dp_view_count(item, "stages_isolated") > 0)
+            fprintf(to, ", %ld of %ld run alone are outside their bounds", dp_view_count(item, "isolated_failed"),
+                    dp_view_count(item, "stages_isolated"));
+        fputs(".", to);
+        if (first != NULL) diverged(to, item, first);
+        if (arm != NULL) round_fault(to, arm);
+    } else {
+        fprintf(to, "`%s`: nothing was compared, which is no pass.", name);
+    }
+}
+
+/* ---- What carried it on -------------------------------------------------------------------------------------------
+ */
+
+/* Stages after the first that fail alone too: they add errors of their own. */
+static void other_faults(FILE *to, const cJSON *item, const char *first) {
+    const cJSON *stage;
+    bool after = false;
+    int others = 0;
+    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
+        const char *name = dp_view_text(stage, "name");
+        if (after && dp_view_isolated_failed(stage)) {
+            if (others < 4) fprintf(to, "%s `%s`", others == 0 ? " Other stages fail alone too:" : ",", name);
+            others++;
+        }
+        after = after || strcmp(name, first) == 0;
+    }
+    if (others > 4) fprintf(to, " and %d more", others - 4);
+    if (others > 0)
+        fputs(".", to);
+    else if (dp_view_count(item, "stages_isolated") > 0)
+        fputs(" Every later stage, run alone, stays within its bound: they only carry the error on.", to);
+}
+
+static void per_layer(FILE *to, const cJSON *item, long from) {
+    const cJSON *layer;
+    bool any = false;
+    cJSON_ArrayForEach(layer, dp_view(item, "growth")) {
+        const double factor = dp_view_number(layer, "factor");
+        if (dp_view_count(layer, "layer") < from || !(factor > 0)) continue;
+        fprintf(to, "%s %.3g times in layer %ld", any ? "," : " The error of the residual stream grows", factor,
+                dp_view_count(layer, "layer"));
+        any = true;
+    }
+    if (any) fputs(".", to);
+}
+
+void dp_story_growth(FILE *to, const cJSON *item) {
+    const char *first = dp_view_text(dp_view(item, "first_divergence"), "stage");
+    const cJSON *stage = dp_view_stage(item, first), *final = dp_view_stage(item, "final");
+    long after = 0, failed = 0;
+    if (stage == NULL) return;
+    for (const cJSON *s = stage->next; s != NULL; s = s->next) {
+        after++;
+        failed += !dp_view_true(s, "pass");
+    }
+    if (after > 0) fprintf(to, "Of the %ld stages after it, %ld are outside their bars.", after, failed);
+    other_faults(to, item, first);
+    per_layer(to, item, dp_view(stage, "layer") != NULL ? dp_view_count(stage, "layer") : 0);
+    if (final == NULL || final == stage) return;
+    if (dp_view_nonfinite(final) > 0)
+        fprintf(to, " The output (`final`) holds %ld values that are not finite.", dp_view_nonfinite(final));
+    else
+        fprintf(to, " At the output (`final`) the relative L2 error is %.2e, %s its bar.",
+                dp_view_number(dp_view(final, "chained"), "rel_l2"),
+                dp_view_true(final, "pass") ? "inside" : "outside");
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
+
+void dp_story_tokens(FILE *to, const cJSON *item) {
+    const cJSON *tokens = dp_view(dp_view(item, "plots"), "tokens"), *got = dp_view(tokens, "got");
+    const cJSON *want = dp_view(tokens, "want"), *g = got != NULL ? got->child : NULL;
+    const int count = cJSON_GetArraySize(got);
+    int different = 0, first = -1, row = 0;
+    if (count == 0 || want == NULL) return;
+    for (const cJSON *w = want->child; w != NULL && g != NULL; w = w->next, g = g->next, row++)
+        if (dp_view_value(w) != dp_view_value(g) && different++ == 0) first = row;
+    if (different == 0)
+        fprintf(to, "The drafted tokens are the reference's, all %d of them.", count);
+    else
+        fprintf(to, "%d of %d drafted tokens differ from the reference's, first at position %d: %.0f instead of %.0f.",
+
+                different, count, first, dp_view_value(cJSON_GetArrayItem(got, first)),
+                dp_view_value(cJSON_GetArrayItem(want, first)));
+}

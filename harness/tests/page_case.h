@@ -1,0 +1,26 @@
+/* page_case.h - small result documents for the tests of pages, plots and postmortems, and checks of a page's form. */
+#ifndef DP_TESTS_PAGE_CASE_H
+#define DP_TESTS_PAGE_CASE_H
+
+#include <cjson/cJSON.h>
+
+/* A document of a check of one case, `name`, with these stages in order: ctx.features, layers.0.attn.context,
+ * layers.0.out, layers.1.attn.context, layers.1.out, final, logits. They pass with an error of 1e-7 against a bar of
+ * 1e-6, every second row of ctx.features without error. */
+cJSON *page_document(const char *name);
+cJSON *page_only_case(cJSON *document);
+cJSON *page_stage(cJSON *document, const char *name);
+
+/* The stage and those after it get this error, or NaN; the verdict becomes FAIL and the stage the first divergence. */
+void page_break(cJSON *document, const char *stage, double error);
+/* Every stage was run alone, and all but this one pass. */
+void page_isolate(cJSON *document, const char *stage);
+/* REFUSED, without stages. */
+void page_refuse(cJSON *document, const char *code, const char *message);
+void page_set(cJSON *object, const char *key, const char *text); /* replaces or adds */
+
+/* The form of a page: tags are balanced, every id is used once, every local link leads to one, and nothing on it leads
+ * to another file or the network or runs. */
+void page_is_sound(const char *page);
+
+#endif

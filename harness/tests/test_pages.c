@@ -1,0 +1,270 @@
+/*
+ * test_pages.c - the page of a result: its form, its first screen, escaping, and pages without plots.
+ */
+#include "page_case.h"
+#include "render_html.h"
+#include "scratch.h"
+#include "suites.h"
+#include "svg_inline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *render(cJSON *document) {
+    const dp_html_options options = {.keep = NULL};
+    char *page = NULL;
+    df_error err = {.message = ""};
+    ck_assert_msg(dp_render_html(document, &options, &page, &err) == DF_OK, "%s", err.message);
+    cJSON_Delete(document);
+    page_is_sound(page);
+    return page;
+}
+
+/* Words in this order, all before the first table or picture: what is seen without scrolling. */
+static void first_screen_holds(const char *page, const char *const *words, int count) {
+    const char *at = strstr(page, "<h1>"), *end = strstr(page, "<nav");
+    ck_assert(at != NULL && end != NULL);
+    for (int i = 0; i < count; i++) {
+        const char *found = strstr(at, words[i]);
+        ck_assert_msg(found != NULL && found < end, "the first screen lacks: %s", words[i]);
+        at = found;
+    }
+}
+#define FIRST_SCREEN(page, ...)                                                                                        \
+    first_screen_holds(page, (const char *const[]){__VA_ARGS__},                                                       \
+                       (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
+
+/* As on a machine without gnuplot. */
+static void without_gnuplot(void) { ck_assert_int_eq(setenv("PATH", sf_folder, 1), 0); }
+
+START_TEST(the_first_screen_of_a_failure_names_the_stage_and_the_command) {
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain");
+    page_break(document, "layers.1.attn.context", 1e-3);
+    char *page = render(document);
+    FIRST_SCREEN(page, "FAIL", "tiny-plain", "Look at", "layers.1.attn.context",
+                 "the softmax-weighted values over the visible keys", "4 of 7 compared stages", "1000 times the bar",
+                 "[2, 3], is 1.5 instead of 1.25", "No stage was run alone", "Of the 3 stages after it, 3",
+                 "1 of 3 drafted tokens differ", "dflash-parity check --checkpoint &#39;a b&#39;");
+    free(page);
+}
+END_TEST
+
+START_TEST(an_isolated_fault_is_told_as_the_cause_and_the_rest_as_carried_on) {
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain");
+    page_break(document, "layers.1.attn.context", 1e-3);
+    page_isolate(document, "layers.1.attn.context");
+    char *page = render(document);
+    FIRST_SCREEN(page, "Look at", "layers.1.attn.context", "on the reference&#39;s own inputs", "41.5 times the bound",
+                 "the fault is in this stage", "they only carry the error on");
+    ck_assert_ptr_nonnull(strstr(page, "alone, × bound"));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_pass_says_so_and_names_the_stage_nearest_to_its_bar) {
+    without_gnuplot();
+    char *page = render(page_document("tiny-plain"));
+    FIRST_SCREEN(page, "PASS", "passes", "all 7 compared stages", "90 % of it left");
+    ck_assert_ptr_null(strstr(page, "Look at"));
+    free(page);
+}
+END_TEST
+
+START_TEST(values_that_are_not_finite_are_named_as_such) {
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain");
+    page_break(document, "layers.0.out", NAN);
+    char *page = render(document);
+    FIRST_SCREEN(page, "FAIL", "Look at", "layers.0.out", "NaN or infinite: 2 of its 32", "not finite");
+    ck_assert_ptr_nonnull(strstr(page, "2 NaN"));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_refusal_shows_its_message_and_no_number) {
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain");
+    page_refuse(document, "geometry.field.differs", "the field <rope/theta> differs & more");
+    char *page = render(document);
+    FIRST_SCREEN(page, "REFUSED", "No number was judged", "geometry.field.differs",
+                 "the field &lt;rope/theta&gt; differs &amp; more");
+    ck_assert_ptr_null(strstr(page, "<figure"));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_round_that_differs_is_a_failure_with_its_bits) {
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain"), *item = page_only_case(document), *arm, *first;
+    arm = cJSON_GetObjectItem(item, "rounds")->child;
+    cJSON_ReplaceItemInObject(arm, "identical", cJSON_CreateFalse());
+    first = cJSON_CreateObject();
+    page_set(first, "stage", "layers.0.out");
+    cJSON_AddNumberToObject(first, "index", 12);
+    page_set(first, "block", "0x3f800000");
+    page_set(first, "round", "0x3f800001");
+    cJSON_ReplaceItemInObject(arm, "first_difference", first);
+    page_set(item, "verdict", "FAIL");
+    page_set(document, "verdict", "FAIL");
+    char *page = render(document);
+    FIRST_SCREEN(page, "FAIL", "Look at", "layers.0.out", "leaves the block", "round.all",
+                 "value 12, 0x3f800001 instead of 0x3f800000");
+    free(page);
+}
+END_TEST
+
+START_TEST(everything_from_outside_is_escaped) {
+    static const char evil[] = "</style><script>alert('1')</script>\"&\x01\xff`";
+    without_gnuplot();
+    cJSON *document = page_document(evil), *item = page_only_case(document);
+    page_break(document, "layers.0.out", 1e-3);
+    page_set(document, "command", evil);
+    page_set(document, "filter", evil);
+    page_set(document, "when", evil);
+    page_set(item, "command", evil);
+    page_set(cJSON_GetObjectItem(document, "environment"), "compiler", evil);
+    page_set(cJSON_GetObjectItem(document, "environment"), "<b>", "x");
+    page_set(page_stage(document, "layers.1.out"), "name", evil);
+    page_set(cJSON_GetObjectItem(item, "checkpoint"), "path", evil);
+    char *page = render(document);
+    ck_assert_ptr_nonnull(strstr(page, "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;&#xfffd;&#xfffd;`"));
+    ck_assert_ptr_nonnull(strstr(page, "&lt;b&gt;"));
+    ck_assert_ptr_null(strchr(page, '\x01'));
+    ck_assert_ptr_null(strchr(page, '\xff'));
+    free(page);
+}
+END_TEST
+
+START_TEST(without_gnuplot_the_page_says_so_and_is_complete) {
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain");
+    page_break(document, "layers.0.out", 1e-3);
+    char *page = render(document);
+    ck_assert_ptr_nonnull(strstr(page, "Plots are missing. gnuplot is not installed"));
+    ck_assert_ptr_null(strstr(page, "<figure"));
+    ck_assert_ptr_nonnull(strstr(page, "layers.1.attn.context</code></td>"));
+    ck_assert_int_eq(sf_files_in_folder(), 0);
+    free(page);
+}
+END_TEST
+
+START_TEST(a_gate_lists_every_case_and_tells_the_failing_ones) {
+    without_gnuplot();
+    cJSON *document = page_document("first-good"), *cases = cJSON_GetObjectItem(document, "cases");
+    for (int i = 0; i < 11; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "bad-%d", i);
+        cJSON *bad = page_document(name);
+        page_break(bad, "layers.0.out", 1e-3);
+        cJSON_AddItemToArray(cases, cJSON_DetachItemFromArray(cJSON_GetObjectItem(bad, "cases"), 0));
+        cJSON_Delete(bad);
+    }
+    page_set(document, "verdict", "FAIL");
+    char *page = render(document);
+    FIRST_SCREEN(page, "FAIL", "bad-0", "and 10 more do not pass", "Look at", "layers.0.out");
+    ck_assert_ptr_nonnull(strstr(page, "<td>first-good</td>"));
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#case-12\""));
+    ck_assert_ptr_null(strstr(page, "href=\"#case-1\""));
+    ck_assert_ptr_nonnull(strstr(page, "Stages are listed for the first 8 cases"));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none) {
+    cJSON *document = page_document("tiny-plain"), *other = page_document("tiny-plain-q8_0");
+    page_set(cJSON_GetObjectItem(page_only_case(document), "checkpoint"), "path", "fixtures/small/tiny-plain");
+    page_set(cJSON_GetObjectItem(page_only_case(other), "checkpoint"), "path", "fixtures/small/tiny-plain");
+    page_set(page_only_case(other), "precision", "q8_0");
+    cJSON_AddItemToArray(cJSON_GetObjectItem(document, "cases"),
+                         cJSON_DetachItemFromArray(cJSON_GetObjectItem(other, "cases"), 0));
+    cJSON *alone = cJSON_Duplicate(document, true);
+    page_set(page_only_case(alone), "precision", "q8_0");
+    char *page = render(document);
+    ck_assert_ptr_nonnull(strstr(page, "aria-label=\"Error after each layer, by precision: tiny-plain\""));
+    free(page);
+    page = render(alone);
+    ck_assert_ptr_nonnull(strstr(page, "aria-label=\"Error of each stage"));
+    ck_assert_ptr_null(strstr(page, "Error after each layer"));
+    free(page);
+    cJSON_Delete(other);
+}
+END_TEST
+
+START_TEST(a_result_without_a_case_is_no_pass_on_the_page_either) {
+    without_gnuplot();
+    cJSON *document = page_document("x");
+    cJSON_ReplaceItemInObject(document, "cases", cJSON_CreateArray());
+    page_set(document, "verdict", "NOTHING COMPARED");
+    char *page = render(document);
+    FIRST_SCREEN(page, "NOTHING COMPARED", "no case was run", "That is no pass");
+    free(page);
+}
+END_TEST
+
+/* ---- Pictures in a page
+ * ---------------------------------------------------------------------------------------------- */
+
+static df_status inlined(const char *svg, char **out, df_error *err) {
+    size_t length = 0;
+    FILE *to = open_memstream(out, &length);
+    ck_assert_ptr_nonnull(to);
+    const df_status status = dp_svg_inline(to, svg, "p1", "a <label>", err);
+    ck_assert_int_eq(fclose(to), 0);
+    return status;
+}
+
+START_TEST(a_picture_gets_its_own_names_and_the_page_s_colours) {
+    df_error err = {.message = ""};
+    char *out = NULL;
+    ck_assert_int_eq(
+        inlined("<?xml?><svg viewBox=\"0 0 9 4\"\n>\n<title>x</title><g id=\"a\" stroke='rgb(  0, 114, 178)'>"
+                "<use xlink:href='#a' fill=\"black\"/></g></svg>",
+                &out, &err),
+        DF_OK);
+    ck_assert_str_eq(out, "<svg viewBox=\"0 0 9 4\" role=\"img\" aria-label=\"a &lt;label&gt;\">\n"
+                          "<g id=\"p1-a\" stroke='var(--p-blue)'><use xlink:href='#p1-a' fill=\"currentColor\"/></g>"
+                          "</svg>\n");
+    free(out);
+}
+END_TEST
+
+START_TEST(a_picture_that_reaches_outside_is_refused) {
+    static const char *const bad[] = {"<svg viewBox=\"0 0 1 1\"><script>x</script></svg>",
+                                      "<svg viewBox=\"0 0 1 1\"><image xlink:href='http://a/b.png'/></svg>",
+                                      "<svg viewBox=\"0 0 1 1\"><g onload=\"x\"/></svg>",
+                                      "<svg width=\"1\"></svg>",
+                                      "<svg viewBox=\"0 0 1 1\"><g>",
+                                      ""};
+    df_error err = {.message = ""};
+    char *out = NULL;
+    const df_status status = inlined(bad[_i], &out, &err);
+    ck_assert_int_eq(status, DF_ERR_REFUSED);
+    ck_assert_str_eq(err.code, "svg.form");
+    ck_assert_str_eq(out, "");
+    free(out);
+}
+END_TEST
+
+Suite *suite_pages(void) {
+    Suite *suite = suite_create("pages");
+    TCase *tests = tcase_create("pages");
+    tcase_add_checked_fixture(tests, scratch_open, scratch_close);
+    tcase_add_test(tests, the_first_screen_of_a_failure_names_the_stage_and_the_command);
+    tcase_add_test(tests, an_isolated_fault_is_told_as_the_cause_and_the_rest_as_carried_on);
+    tcase_add_test(tests, a_pass_says_so_and_names_the_stage_nearest_to_its_bar);
+    tcase_add_test(tests, values_that_are_not_finite_are_named_as_such);
+    tcase_add_test(tests, a_refusal_shows_its_message_and_no_number);
+    tcase_add_test(tests, a_round_that_differs_is_a_failure_with_its_bits);
+    tcase_add_test(tests, everything_from_outside_is_escaped);
+    tcase_add_test(tests, without_gnuplot_the_page_says_so_and_is_complete);
+    tcase_add_test(tests, a_gate_lists_every_case_and_tells_the_failing_ones);
+    tcase_add_test(tests, a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none);
+    tcase_add_test(tests, a_result_without_a_case_is_no_pass_on_the_page_either);
+    tcase_add_test(tests, a_picture_gets_its_own_names_and_the_page_s_colours);
+    tcase_add_loop_test(tests, a_picture_that_reaches_outside_is_refused, 0, 6);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
