@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "cli.h"
+#include "colour.h"
 #include "output.h"
 #include "report.h"
 #include "result_output.h"
@@ -39,8 +40,11 @@ static int print_result(const dp_result *result, const dp_run_options *options, 
     if (options->json) {
         code = dp_print_json("check", document, code);
     } else {
-        dp_report_text(stdout, result, false);
-        dp_report_verdict(stdout, result);
+        dp_coloured out;
+        dp_coloured_open(stdout, &out);
+        dp_report_text(out.table, result, false);
+        dp_report_verdict(out.table, result);
+        dp_coloured_close(&out);
         code = dp_finish_output("check", code);
     }
     code = dp_write_results("check", document, options, code);

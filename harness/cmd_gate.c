@@ -8,13 +8,14 @@
 
 #include "cases.h"
 #include "cli.h"
+#include "colour.h"
 #include "error.h"
 #include "output.h"
+#include "render.h"
 #include "report.h"
 #include "result_output.h"
 #include "run_options.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,17 +39,10 @@ typedef struct gate {
 } gate;
 
 static void print_case(const gate *g, const dp_case *item, const dp_result *result) {
-    const dp_stage_result *worst = dp_worst_stage(result);
-    fprintf(g->to, "%-8s %-22s %3d stages, %d rounds, %6.2f s", dp_verdict_name(result->verdict), item->name,
-            result->stage_count, result->arm_count, result->total_seconds);
-    if (worst != NULL && isfinite(worst->headroom))
-        fprintf(g->to, ", least headroom %3.0f %% at %s", 100.0 * worst->headroom, worst->name);
-    fprintf(g->to, "\n");
-    dp_report_text(g->to, result, true);
-    if (result->verdict != DP_PASS && result->verdict != DP_FAIL) {
-        fprintf(g->to, "      ");
-        dp_report_verdict(g->to, result);
-    }
+    dp_coloured out;
+    dp_coloured_open(g->to, &out);
+    dp_render_case(out.table, item->name, result);
+    dp_coloured_close(&out);
     fflush(g->to);
 }
 

@@ -53,3 +53,17 @@ void dp_colour_write(FILE *to, const char *text) {
         if (*text == '\n') fputc(*text++, to);
     }
 }
+
+void dp_coloured_open(FILE *to, dp_coloured *out) {
+    *out = (dp_coloured){.to = to, .table = to};
+    if (!dp_colour_wanted(to)) return;
+    FILE *memory = open_memstream(&out->text, &out->length);
+    if (memory != NULL) out->table = memory; /* otherwise plain: colour is not worth an error */
+}
+
+void dp_coloured_close(dp_coloured *table) {
+    if (table->table == table->to) return;
+    if (fclose(table->table) == 0) dp_colour_write(table->to, table->text);
+    free(table->text);
+    *table = (dp_coloured){.to = NULL};
+}

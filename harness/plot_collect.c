@@ -55,7 +55,7 @@ static df_status collect_stage(const view *v, dp_stage_plot *out, df_error *err)
     int layer;
     df_stage_parse(v->stage->name, &id, &layer);
     const int64_t length = dp_row_length(id, v->stage->rank, v->stage->dim), rows = v->want.total / length;
-    out->row_group = (rows + DP_PLOT_ROWS - 1) / DP_PLOT_ROWS;
+    out->row_group = (rows + DP_ROWS_MOST - 1) / DP_ROWS_MOST;
     out->rows = (int)((rows + out->row_group - 1) / out->row_group);
     out->row = allocate(out->rows, sizeof *out->row);
     if (out->row == NULL) return df_fail_memory(err, "the row errors", (size_t)out->rows * sizeof *out->row);
@@ -79,14 +79,14 @@ static df_status collect_stage(const view *v, dp_stage_plot *out, df_error *err)
 /* ---- Scatter ----------------------------------------------------------------------------------------------------- */
 
 static df_status collect_scatter(const view *v, dp_scatter *out, df_error *err) {
-    const int64_t step = (v->want.count + DP_PLOT_POINTS - 2) / (DP_PLOT_POINTS - 1); /* one is kept for the worst */
+    const int64_t step = (v->want.count + DP_SCATTER_MOST - 2) / (DP_SCATTER_MOST - 1); /* one is kept for the worst */
     const int64_t worst = (v->stage->difference.worst - v->want.offset) / v->want.stride;
-    out->index = allocate(DP_PLOT_POINTS, sizeof *out->index);
-    out->got = allocate(DP_PLOT_POINTS, sizeof *out->got);
-    out->want = allocate(DP_PLOT_POINTS, sizeof *out->want);
-    out->error = allocate(DP_PLOT_POINTS, sizeof *out->error);
+    out->index = allocate(DP_SCATTER_MOST, sizeof *out->index);
+    out->got = allocate(DP_SCATTER_MOST, sizeof *out->got);
+    out->want = allocate(DP_SCATTER_MOST, sizeof *out->want);
+    out->error = allocate(DP_SCATTER_MOST, sizeof *out->error);
     if (out->index == NULL || out->got == NULL || out->want == NULL || out->error == NULL)
-        return df_fail_memory(err, "the scatter's points", 4 * DP_PLOT_POINTS * sizeof *out->got);
+        return df_fail_memory(err, "the scatter's points", 4 * DP_SCATTER_MOST * sizeof *out->got);
     memcpy(out->stage, v->stage->name, sizeof out->stage);
     out->of = v->want.count;
     for (int64_t i = 0; i < v->want.count; i++) {

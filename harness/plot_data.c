@@ -14,7 +14,7 @@ void dp_plot_data_release(dp_plot_data *data) {
     free(data->rope.got);
     free(data->rope.want);
     free(data->rope.relative);
-    for (int i = 0; i < DP_PLOT_MARGINS; i++) {
+    for (int i = 0; i < DP_MARGIN_STAGES; i++) {
         free(data->margins[i].margin);
         free(data->margins[i].error);
         free(data->margins[i].got);

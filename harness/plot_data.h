@@ -10,9 +10,9 @@
 #include "dflash.h"
 
 enum {
-    DP_PLOT_ROWS = 256,    /* most entries of a stage's row errors */
-    DP_PLOT_POINTS = 1000, /* most points of the scatter */
-    DP_PLOT_MARGINS = 3,   /* logits, markov.logits, select.scores */
+    DP_ROWS_MOST = 256,    /* most entries of a stage's row errors */
+    DP_SCATTER_MOST = 1000, /* most points of the scatter */
+    DP_MARGIN_STAGES = 3,   /* logits, markov.logits, select.scores */
     DP_ULP_LOWEST = -8,    /* the binary exponent where the bins begin */
     DP_ULP_OCTAVES = 32,
     DP_ULP_BINS = DP_ULP_OCTAVES + 4 /* zero, below the lowest, the octaves, above, not finite */
@@ -58,7 +58,7 @@ typedef struct dp_plot_data {
     int stage_count;
     dp_scatter scatter;
     dp_rope_plot rope;
-    dp_margins margins[DP_PLOT_MARGINS];
+    dp_margins margins[DP_MARGIN_STAGES];
     int margins_count;
     dp_tokens tokens;
 } dp_plot_data;

@@ -1,9 +1,7 @@
 /* report_stage.c - one stage and one arm of a result file. */
 #include "report.h"
 
-#include "json_number.h"
-
-#include <string.h>
+#include "json_out.h"
 
 static void add_count(cJSON *object, const char *key, int64_t value) {
     cJSON_AddNumberToObject(object, key, (double)value);
@@ -16,14 +14,8 @@ static cJSON *add_worst(cJSON *object, const dp_stage_result *stage, int64_t ind
         return NULL;
     }
     cJSON *worst = cJSON_AddObjectToObject(object, "worst");
-    int64_t at[4] = {0}, rest = index;
-    for (int i = stage->rank - 1; i >= 0; i--) {
-        at[i] = rest % stage->dim[i];
-        rest /= stage->dim[i];
-    }
     add_count(worst, "index", index);
-    cJSON *coordinates = cJSON_AddArrayToObject(worst, "at");
-    for (int i = 0; i < stage->rank; i++) cJSON_AddItemToArray(coordinates, cJSON_CreateNumber((double)at[i]));
+    dp_json_coordinates(worst, "at", stage->rank, stage->dim, index);
     dp_json_add_number(worst, "got", got);
     dp_json_add_number(worst, "want", want);
     return worst;
@@ -111,8 +103,7 @@ cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot) {
         cJSON_AddNumberToObject(object, "layer", layer);
     else
         cJSON_AddNullToObject(object, "layer");
-    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
-    for (int i = 0; i < stage->rank; i++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)stage->dim[i]));
+    dp_json_dims(object, "shape", stage->rank, stage->dim);
     cJSON_AddBoolToObject(object, "exact", stage->exact);
     cJSON_AddBoolToObject(object, "pass", stage->pass);
     cJSON_AddBoolToObject(object, "warn", stage->pass && stage->headroom < DP_WARN_HEADROOM);
@@ -141,13 +132,10 @@ cJSON *dp_arm_json(const dp_arm_result *arm) {
         cJSON_AddNullToObject(object, "first_difference");
         return object;
     }
-    char bits[16];
     cJSON *first = cJSON_AddObjectToObject(object, "first_difference");
     cJSON_AddStringToObject(first, "stage", arm->stage);
     add_count(first, "index", arm->index);
-    snprintf(bits, sizeof bits, "0x%08x", arm->block_bits);
-    cJSON_AddStringToObject(first, "block", bits);
-    snprintf(bits, sizeof bits, "0x%08x", arm->round_bits);
-    cJSON_AddStringToObject(first, "round", bits);
+    dp_json_bits(first, "block", arm->block_bits);
+    dp_json_bits(first, "round", arm->round_bits);
     return object;
 }

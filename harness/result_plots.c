@@ -22,7 +22,7 @@ static void read_scatter(dp_json_reader *reader, const cJSON *object, dp_scatter
     scatter->got = dp_read_numbers(reader, object, "got", &count);
     scatter->want = dp_read_numbers(reader, object, "want", &count);
     scatter->error = dp_read_numbers(reader, object, "error", &count);
-    if (count < 1 || count > DP_PLOT_POINTS) dp_read_wrong(reader, "index", "an array of 1 to 1,000 indices");
+    if (count < 1 || count > DP_SCATTER_MOST) dp_read_wrong(reader, "index", "an array of 1 to 1,000 indices");
     scatter->count = reader->status == DF_OK ? count : 0;
 }
 
@@ -68,7 +68,7 @@ void dp_read_plots(dp_json_reader *reader, const cJSON *object, dp_plot_data *da
     read_rope(reader, dp_read_object_or_null(reader, object, "rope"), &data->rope);
     const cJSON *margins = dp_read_array_or_null(reader, object, "margins");
     cJSON_ArrayForEach(item, margins) {
-        if (data->margins_count == DP_PLOT_MARGINS) {
+        if (data->margins_count == DP_MARGIN_STAGES) {
             dp_read_wrong(reader, "margins", "an array of at most 3 objects");
             return;
         }

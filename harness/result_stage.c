@@ -95,7 +95,7 @@ static void read_rows(dp_json_reader *reader, const cJSON *object, dp_stage_plot
     plot->row_group = dp_read_integer(reader, object, "row_group", 1, MOST);
     if (rows == NULL) return;
     plot->rows = cJSON_GetArraySize(rows);
-    if (plot->rows == 0 || plot->rows > DP_PLOT_ROWS) dp_read_wrong(reader, "rows", "an array of 1 to 256 numbers");
+    if (plot->rows == 0 || plot->rows > DP_ROWS_MOST) dp_read_wrong(reader, "rows", "an array of 1 to 256 numbers");
     plot->row = calloc((size_t)plot->rows + 1, sizeof *plot->row);
     if (plot->row == NULL) {
         dp_read_wrong(reader, "rows", "small enough for the memory there is");
