@@ -5,6 +5,7 @@
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
+#include "shortest.h"
 #include "store_dataset.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ static df_status check_shape(const dp_admission *a, const char *what, int found_
 static df_status read_input(const dp_admission *a, const char *name, int64_t rows, int64_t columns, float **out,
                             df_error *err) {
     dp_array array = {.value = NULL};
-    char what[64];
+    char what[64], value[DP_SHORTEST_TEXT];
     snprintf(what, sizeof what, "Input %s", name);
     df_status status = dp_oracle_input(a->oracle, name, &array, err);
     if (status == DF_OK) status = check_shape(a, what, array.rank, array.dim, 2, (const int64_t[]){rows, columns}, err);
@@ -38,11 +39,11 @@ static df_status read_input(const dp_admission *a, const char *name, int64_t row
     for (int64_t i = 0; status == DF_OK && i < array.count; i++) {
         (*out)[i] = (float)array.value[i];
         if ((double)(*out)[i] != array.value[i])
-            status =
-                df_fail(err, DF_ERR_REFUSED, "oracle.input.precision",
-                        "%s of %s holds %.17g at element %lld, which float32 cannot hold: expected inputs that every "
-                        "engine can be given exactly. Generate the oracle from inputs in float32 or bfloat16.",
-                        what, dp_oracle_path(a->oracle), array.value[i], (long long)i);
+            status = df_fail(err, DF_ERR_REFUSED, "oracle.input.precision",
+                             "%s of %s holds %s at element %lld, which float32 cannot hold: expected inputs that every "
+                             "engine can be given exactly. Generate the oracle from inputs in float32 or bfloat16.",
+                             what, dp_oracle_path(a->oracle), dp_shortest(array.value[i], value, sizeof value),
+                             (long long)i);
     }
     dp_array_release(&array);
     return status;

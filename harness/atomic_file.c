@@ -142,3 +142,10 @@ void dp_atomic_discard(dp_atomic_file *file) {
     unlink(file->temporary);
     release(file);
 }
+
+df_status dp_atomic_check(const char *path, df_error *err) {
+    dp_atomic_file *file = NULL;
+    const df_status status = dp_atomic_open(path, &file, err);
+    dp_atomic_discard(file);
+    return status;
+}

@@ -94,6 +94,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
                             .product = operands_of(products),
                             .exp_error = constant(EXP_ULP),
                             .tanh_error = constant(TANH_ULP),
+                            .even = true,
                             .fused = true,
                             .float32 = true};
     if (numeric_class == DF_CLASS_CUBLAS) {
@@ -104,6 +105,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
         model.name = "fast";
         model.segment = 0;
         model.unit = constant(TRUNCATED_UNIT);
+        model.even = false; /* what is cut off always lies on one side */
         model.chain = constant(SPLIT_PRODUCTS);
         model.product = (dp_operands){.second = constant(SPLIT_OPERAND), .least = constant(BF16_LEAST)};
         model.attention = (dp_operands){.first = constant(SPLIT_OPERAND),

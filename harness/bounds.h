@@ -27,8 +27,10 @@ typedef struct dp_class_model {
     dp_operands product;          /* weight, activation */
     dp_operands attention;        /* key, query; share of a key, value */
     double exp_error, tanh_error; /* of the class's functions, in units in the last place */
-    bool fused;                   /* a product that is added to something is not rounded before */
-    bool float32;                 /* constants and results are held in float32 */
+    bool even;    /* roundings are to nearest, so that errors are even and independent; false: nothing but the bound is
+                     known */
+    bool fused;   /* a product that is added to something is not rounded before */
+    bool float32; /* constants and results are held in float32 */
 } dp_class_model;
 
 /* The class of an engine. Both backends promise the same of a class. */

@@ -72,6 +72,28 @@ static const char *read_case(const cJSON *object, dp_case *item) {
     return read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
 }
 
+static bool known_case_key(const char *key) {
+    static const char *const known[] = {"name",       "checkpoint",    "oracle",      "stored",
+                                        "precision",  "synth",         "context",     "start",
+                                        "input_seed", "input_profile", "full_stages", "sample_stride"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(key, known[i]) == 0) return true;
+    return false;
+}
+
+/* A misspelt "precision" would be a case of another mode. */
+static df_status check_case_keys(const cJSON *entry, const char *path, df_error *err) {
+    const cJSON *key = NULL;
+    cJSON_ArrayForEach(key, entry) {
+        if (known_case_key(key->string)) continue;
+        return df_fail(err, DF_ERR_REFUSED, "cases.key",
+                       "Case %s of %s has the key \"%.60s\", which no case has; fixtures/README.md lists the keys. "
+                       "Correct its spelling or remove it.",
+                       string_of(entry, "name"), path, key->string);
+    }
+    return DF_OK;
+}
+
 static df_status check_recipe_keys(const cJSON *entry, const char *path, df_error *err) {
     const cJSON *key = NULL;
     cJSON_ArrayForEach(key, cJSON_GetObjectItemCaseSensitive(entry, "synth")) {
@@ -116,7 +138,8 @@ static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *
                     "Cases %d and %d of %s have the same name, %s: expected one case to a name, since a name "
                     "selects it. Rename one.",
                     i + 1, out->count + 1, path, item->name);
-        df_status status = check_recipe_keys(entry, path, err);
+        df_status status = check_case_keys(entry, path, err);
+        if (status == DF_OK) status = check_recipe_keys(entry, path, err);
         if (status == DF_OK) status = read_precision(entry, path, &item->precision, err);
         if (status != DF_OK) return status;
         out->count++;

@@ -23,8 +23,8 @@ typedef struct dp_case_list {
     void *document; /* owned */
 } dp_case_list;
 
-/* Codes: "cases.json", "cases.entry", "cases.precision" (a mode that does not exist), "cases.recipe" (a key that no
- * recipe has), and those of dp_text_file_read. */
+/* Codes: "cases.json", "cases.entry", "cases.key" (a key that no case has), "cases.precision" (a mode that does not
+ * exist), "cases.recipe" (a key that no recipe has), and those of dp_text_file_read. */
 df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err);
 void dp_cases_release(dp_case_list *list);
 

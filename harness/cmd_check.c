@@ -19,16 +19,27 @@ static const char help[] =
     "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n"
     "  --lm-head FILE    safetensors file with the target's lm_head.weight (default: the checkpoint's own)\n"
     "  --precision MODE  hold the matrices as f32, bf16, q8_0, q4_0, mixed or fc (default: as stored); must be the\n"
-    "                    mode that the oracle was computed with\n" DP_RUN_OPTIONS_HELP "\n"
+    "                    mode that the oracle was computed with\n"
+    "  --full            every measure of every stage, in wide lines\n"
+    "  --explain         where each stage's bar and bound come from (the rules: dflash-parity "
+    "explain)\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
-static int print_result(const dp_result *result, const dp_run_options *options, const char *command) {
+/* What is printed beside the default table. */
+typedef struct check_views {
+    bool full, explain;
+} check_views;
+
+static int print_result(const dp_result *result, const dp_run_options *options, check_views views,
+                        const char *command) {
     int code = dp_verdict_exit_code(result->verdict);
     cJSON *json = options->json || options->out != NULL ? dp_report_json(result, command) : NULL;
     if (options->json) {
         code = dp_print_json("check", json, code);
     } else {
         dp_report_text(stdout, result, false);
+        if (views.full) dp_report_full(stdout, result);
+        if (views.explain) dp_report_explain(stdout, result);
         dp_report_verdict(stdout, result);
         code = dp_finish_output("check", code);
     }
@@ -52,11 +63,16 @@ int cmd_check(int argc, char **argv) {
     dp_run_options run = {.filter = NULL};
     dp_check_options options = {.checkpoint = NULL};
     const char *precision = "stored";
+    check_views views = {.full = false};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
         const int taken = dp_take_run_option("check", argc, argv, &i, &run, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
+        if (strcmp(argv[i], "--full") == 0 || strcmp(argv[i], "--explain") == 0) {
+            *(argv[i][2] == 'f' ? &views.full : &views.explain) = true;
+            continue;
+        }
         const char **value = own_option(argv[i], &options, &precision);
         if (value == NULL) return dp_usage_error("check", "unknown word '%s'", argv[i]);
         if (i + 1 >= argc) return dp_usage_error("check", "%s needs a value", argv[i]);
@@ -81,7 +97,7 @@ int cmd_check(int argc, char **argv) {
     char *command = dp_command_line(argc, argv);
     dp_result result;
     dp_check(&options, &result);
-    code = print_result(&result, &run, command != NULL ? command : "dflash-parity check");
+    code = print_result(&result, &run, views, command != NULL ? command : "dflash-parity check");
     dp_result_release(&result);
     free(command);
     return code;

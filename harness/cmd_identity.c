@@ -48,10 +48,10 @@ typedef struct identity {
     long schedules; /* -1: not given */
     long seed;
     const char *command;
-    FILE *to;    /* where the table goes */
-    cJSON *json; /* array of case results; NULL when nobody asked */
-    dp_digest_list list;
-    bool many; /* more than one case: identical arms have no line of their own */
+    FILE *to;                  /* where the table goes */
+    cJSON *json;               /* array of case results; NULL when nobody asked */
+    dp_digest_list list, file; /* of this run; of --against */
+    bool many;                 /* more than one case: identical arms have no line of their own */
     int run_cases, passed, arms, not_run, histories;
     dp_verdict worst;
     double seconds;
@@ -63,7 +63,11 @@ static void worsen(identity *d, dp_verdict verdict) { d->worst = dp_worse_verdic
  * -------------------------------------------------------------------------------------------------------------- */
 
 static void account(identity *d, dp_identity_result *result, const char *origin) {
-    dp_identity_text(d->to, result, origin, d->many);
+    if (d->against != NULL && result->verdict == DP_PASS) /* nothing is compared yet, so nothing has passed */
+        fprintf(d->to, "run      %-22s %s, %s: digests taken, compared below\n", result->name,
+                df_family_name(result->family), df_precision_name(result->precision));
+    else
+        dp_identity_text(d->to, result, origin, d->many);
     fflush(d->to);
     d->run_cases++;
     d->passed += result->verdict == DP_PASS;
@@ -152,17 +156,12 @@ static void print_digest(const dp_digest *digest, dp_digest_verdict verdict, voi
     fprintf(((identity *)user)->to, "FAIL  %-22s %-26s %s\n", digest->name, digest->stage, words[verdict]);
 }
 
-static df_status compare_digests(identity *d, df_error *err) {
-    dp_digest_list file;
-    const df_status status = dp_digests_read(d->against, &file, err);
-    if (status != DF_OK) return status;
-    const dp_digest_comparison c = dp_digests_compare(&d->list, &file, print_digest, d);
+static void compare_digests(identity *d) {
+    const dp_digest_comparison c = dp_digests_compare(&d->list, &d->file, print_digest, d);
     fprintf(d->to, "%d stages compared by digest with %s: %d differ, %d are not in this run, %d not in the file\n",
             c.compared, d->against, c.differing, c.missing, c.extra);
     const int wrong = c.differing + c.missing + c.extra;
     worsen(d, wrong > 0 ? DP_FAIL : c.compared == 0 ? DP_NOTHING : DP_PASS);
-    dp_digest_list_release(&file);
-    return DF_OK;
 }
 
 /* ---- The command
@@ -195,7 +194,7 @@ static int finish(identity *d) {
     df_status status = DF_OK;
     if (d->run_cases == 0) worsen(d, DP_NOTHING);
     /* Only a run that passed, and agreed with what it was held against, leaves digests for others to agree with. */
-    if (d->run_cases > 0 && d->against != NULL) status = compare_digests(d, &err);
+    if (d->run_cases > 0 && d->against != NULL) compare_digests(d);
     if (status == DF_OK && d->run_cases > 0 && d->digests != NULL && d->worst == DP_PASS)
         status = dp_digests_write(d->digests, &d->list, &err);
     else if (status == DF_OK && d->digests != NULL)
@@ -204,8 +203,8 @@ static int finish(identity *d) {
         cJSON_Delete(d->json);
         return dp_report_error("identity", &err);
     }
-    fprintf(d->to, "%s: %d of %d cases passed, %d arms and %d histories compared, %.1f s", dp_verdict_name(d->worst),
-            d->passed, d->run_cases, d->arms, d->histories, d->seconds);
+    fprintf(d->to, "%s: %d of %d cases %s, %d arms and %d histories compared, %.1f s", dp_verdict_name(d->worst),
+            d->passed, d->run_cases, d->against != NULL ? "ran" : "passed", d->arms, d->histories, d->seconds);
     if (d->not_run > 0) fprintf(d->to, "; %d arms could not run on this machine", d->not_run);
     fprintf(d->to, "\n");
     if (d->run_cases == 0) fprintf(d->to, "No case was chosen: see --list for their names.\n");
@@ -325,7 +324,14 @@ int cmd_identity(int argc, char **argv) {
             code = dp_report_error("identity", &err);
         }
     }
-    if (code == DP_EXIT_PASS) code = run_chosen(&d, precision);
+    df_error unread;
+    if (code == DP_EXIT_PASS && d.against != NULL && dp_digests_read(d.against, &d.file, &unread) != DF_OK)
+        code = dp_report_error("identity", &unread);
+    if (code == DP_EXIT_PASS)
+        code = run_chosen(&d, precision);
+    else
+        cJSON_Delete(d.json);
+    dp_digest_list_release(&d.file);
     dp_digest_list_release(&d.list);
     free(command);
     return code;

@@ -98,6 +98,12 @@ static df_status describe(const dp_inspect_options *options, int *shown, df_erro
             err, DF_ERR_IO, "inspect.open",
             "%s cannot be found: %s. Give the path of an oracle, of a checkpoint folder or of a config.json.",
             options->path, strerror(errno));
+    if (ends_with(options->path, ".safetensors"))
+        return df_fail(
+            err, DF_ERR_ARGUMENT, "inspect.weights",
+            "%s is a file of weights, and what its tensors should be stands in the config.json beside it. Give "
+            "the folder that holds both.",
+            options->path);
     if (S_ISDIR(info.st_mode) || ends_with(options->path, ".json")) return dp_inspect_checkpoint(options, shown, err);
     return dp_inspect_oracle(options, shown, err);
 }

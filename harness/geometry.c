@@ -7,6 +7,7 @@
 #include "geometry.h"
 
 #include "error.h"
+#include "shortest.h"
 #include "rope.h"
 
 #include <math.h>
@@ -165,10 +166,10 @@ static const char *type_name(const cJSON *item) {
     return cJSON_IsNumber(item) ? "number" : "null";
 }
 
-/* A value as a message shows it: numbers with all their digits, long values cut. */
+/* A value as a message shows it: numbers with as many digits as tell them apart, long values cut. */
 static void show(const cJSON *item, char *out, size_t size) {
     if (cJSON_IsNumber(item)) {
-        snprintf(out, size, "%.17g", item->valuedouble);
+        dp_shortest(item->valuedouble, out, size);
         return;
     }
     char *printed = cJSON_PrintUnformatted(item);
@@ -255,8 +256,58 @@ static df_status compare(const char *name, const cJSON *config, const cJSON *cla
     return same ? DF_OK : differs(name, config, claim, s, err);
 }
 
+/* ---- Every field that differs ---------------------------------------------------------------------------------------
+ */
+
+typedef struct field_list {
+    char text[480];
+    int count;
+} field_list;
+
+static void add_field(field_list *list, const char *name) {
+    const size_t used = strlen(list->text);
+    if (used + strlen(name) + sizeof ", ..." < sizeof list->text)
+        snprintf(list->text + used, sizeof list->text - used, "%s%s", used > 0 ? ", " : "", name);
+    else if (used > 3 && strcmp(list->text + used - 3, "...") != 0)
+        strcat(list->text, ", ...");
+    list->count++;
+}
+
+static void list_fields(const char *name, const cJSON *config, const cJSON *claim, const sides *s, field_list *list) {
+    const char *dot = name[0] != '\0' ? "." : "";
+    char field[128];
+    const cJSON *child;
+    if (!cJSON_IsObject(config) || !cJSON_IsObject(claim)) {
+        if (compare(name, config, claim, s, NULL) != DF_OK) add_field(list, name);
+        return;
+    }
+    cJSON_ArrayForEach(child, config) {
+        const cJSON *theirs = cJSON_GetObjectItemCaseSensitive(claim, child->string);
+        snprintf(field, sizeof field, "%s%s%s", name, dot, child->string);
+        if (theirs != NULL)
+            list_fields(field, child, theirs, s, list);
+        else
+            add_field(list, field);
+    }
+    cJSON_ArrayForEach(child, claim) {
+        snprintf(field, sizeof field, "%s%s%s", name, dot, child->string);
+        if (cJSON_GetObjectItemCaseSensitive(config, child->string) == NULL) add_field(list, field);
+    }
+}
+
+/* The refusal of the first field that differs, and the names of all when there are more. */
 static df_status compare_records(const cJSON *record, const cJSON *claim, const sides *s, df_error *err) {
-    if (cJSON_IsObject(claim)) return compare("", record, claim, s, err);
+    field_list list = {.count = 0};
+    if (cJSON_IsObject(claim)) {
+        const df_status status = compare("", record, claim, s, err);
+        if (status == DF_OK || err == NULL) return status;
+        list_fields("", record, claim, s, &list);
+        const size_t used = strlen(err->message);
+        if (list.count > 1)
+            snprintf(err->message + used, sizeof err->message - used, " In all %d fields differ: %s.", list.count,
+                     list.text);
+        return status;
+    }
     return df_fail(err, DF_ERR_REFUSED, "geometry.field.differs",
                    "%s: the geometry record is not a JSON object. Write the file again as oracles/FORMAT.md says.",
                    s->where);

@@ -24,8 +24,8 @@ df_status dp_geometry_compare(const cJSON *first, const cJSON *second, const cha
                               const char *where_second, df_error *err);
 
 /* The config that a geometry record describes, as far as arithmetic and shapes go (a record has no
- * max_position_embeddings, for one). `where` names the record's file. What dp_geometry_of makes of it is the record again; otherwise the record
- * is refused with the codes above or "geometry.field.malformed". */
+ * max_position_embeddings, for one). `where` names the record's file. What dp_geometry_of makes of it is the record
+ * again; otherwise the record is refused with the codes above or "geometry.field.malformed". */
 df_status dp_geometry_config(const cJSON *record, const char *where, df_config *out, df_error *err);
 
 /* Compares the SHA-256 of every tensor in use with the provenance record's, on `threads` threads. Codes:

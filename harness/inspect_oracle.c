@@ -72,7 +72,7 @@ static void print_provenance(const cJSON *record) {
     }
     printf("  %-40s %s\n", "config_sha256", text_of(record, "config_sha256"));
     printf("  %-40s %d\n", "tensors", cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(record, "tensors")));
-    printf("  %-40s %.17g\n", "seed", cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(record, "seed")));
+    printf("  %-40s %.0f\n", "seed", cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(record, "seed")));
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(record, "adapters"))
         printf("  %-40s %s\n", "adapter", item->valuestring);
 }

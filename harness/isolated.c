@@ -204,7 +204,7 @@ static df_status judge_array(const run *r, const dp_stage_spec *spec, const dp_r
     dp_evaluate_inputs(&e, spec, &out->fed);
     TRY(dp_evaluate(&e, spec, &selection, r->o->engine->pool, want, r->err));
     pick(recorded, array, got);
-    TRY(dp_isolated_judge(got, want, array, dp_row_length(spec->stage, spec->rank, spec->dim),
+    TRY(dp_isolated_judge(&model, got, want, array, dp_row_length(spec->stage, spec->rank, spec->dim),
                           dp_evaluate_group(&model, &r->in->config, spec), out, r->err));
     snprintf(out->bound, sizeof out->bound, "%s", dp_bound_text(spec->stage, &model));
     return judge_oracle(r, spec, array, want, out);

@@ -61,9 +61,10 @@ typedef struct dp_isolated_options {
 df_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, df_error *err);
 
 /* Judges one stage: got[array->count] against want[array->count], both the elements that `array` describes (its values
- * are not read). `group` elements share their roundings. Sets difference, share, tightness, noise, peak, their bars and
+ * are not read), as computed in the class of `model`; where its roundings are not even the bars of noise and peak are
+ * infinite. `group` elements share their roundings. Sets difference, share, tightness, noise, peak, their bars and
  * pass; the rest is left alone. */
-df_status dp_isolated_judge(const double *got, const dp_approx *want, const dp_array *array, int64_t row, int64_t group,
-                            dp_isolated *out, df_error *err);
+df_status dp_isolated_judge(const dp_class_model *model, const double *got, const dp_approx *want,
+                            const dp_array *array, int64_t row, int64_t group, dp_isolated *out, df_error *err);
 
 #endif

@@ -85,8 +85,8 @@ static void judge_noise(const double *got, const dp_approx *want, const dp_array
     out->peak_bar = dp_peak_bar(noisy);
 }
 
-df_status dp_isolated_judge(const double *got, const dp_approx *want, const dp_array *array, int64_t row, int64_t group,
-                            dp_isolated *out, df_error *err) {
+df_status dp_isolated_judge(const dp_class_model *model, const double *got, const dp_approx *want,
+                            const dp_array *array, int64_t row, int64_t group, dp_isolated *out, df_error *err) {
     const size_t count = (size_t)(array->count > 0 ? array->count : 1);
     double *value = malloc(count * sizeof *value), *ratio = malloc(count * sizeof *ratio);
     group_noise *groups = malloc(count * sizeof *groups);
@@ -102,6 +102,7 @@ df_status dp_isolated_judge(const double *got, const dp_approx *want, const dp_a
     if (status == DF_OK) {
         judge_bounds(got, want, array, ratio, out);
         judge_noise(got, want, array, group, groups, out);
+        if (!model->even) out->noise_bar = out->peak_bar = INFINITY; /* they rest on even roundings */
         out->judged = true;
         out->pass = array->count > 0 && out->difference.nonfinite == 0 && out->share <= 1.0 &&
                     out->noise <= out->noise_bar && out->peak <= out->peak_bar;

@@ -20,6 +20,8 @@ static const struct {
     {"bisect", "where two runs part: the first divergent stage, and the commit that made it so", cmd_bisect},
     {"soak", "many isolated runs on random inputs: no false alarm", cmd_soak},
     {"postmortem", "results of several runs as one story: last good, first bad, what changed", cmd_postmortem},
+    {"explain", "where bars come from: every number with its reason", cmd_explain},
+    {"ladder", "what each precision mode does to error, argmax and tokens", cmd_ladder},
     {"inspect", "what is in an oracle, a checkpoint or a config", cmd_inspect},
     {"synth", "write a checkpoint for a config from a seed", cmd_synth},
     {"gpu-record", "what a machine with a GPU found, as one file", cmd_gpu_record},

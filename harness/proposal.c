@@ -38,7 +38,11 @@ static df_status check_head(const df_table *head, const dp_oracle *oracle, df_er
         const cJSON *dim = cJSON_GetArrayItem(shape, i);
         if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i])
             continue;
-        return head_differs(oracle, "shape", dp_dims_text(view.rank, view.dim, ours), "another", err);
+        char *theirs = cJSON_PrintUnformatted(shape);
+        const df_status status = head_differs(oracle, "shape", dp_dims_text(view.rank, view.dim, ours),
+                                              theirs != NULL ? theirs : "no array", err);
+        cJSON_free(theirs);
+        return status;
     }
     if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, "dtype", view.dtype, dtype, err);
     dp_sha256_of(view.data, view.bytes, digest);

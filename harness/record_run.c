@@ -48,9 +48,10 @@ static df_status load(const dp_run_setup *setup, dp_run_record *run, df_error *e
     run->engine.poison_scratch = true;
     TRY(df_engine_create(&run->engine, &run->handle, err));
     if (!df_engine_on_host(run->handle))
-        return df_fail(err, DF_ERR_DEVICE, "record.backend",
-                       "A run on %s cannot be recorded: its buffers are not the processor's. Record with --backend cpu.",
-                       df_backend_name(run->engine.backend));
+        return df_fail(
+            err, DF_ERR_DEVICE, "record.backend",
+            "A run on %s cannot be recorded: its buffers are not the processor's. Record with --backend cpu.",
+            df_backend_name(run->engine.backend));
     TRY(df_draft_load_as(run->handle, setup->checkpoint, run->precision, &run->draft, err));
     return load_head(setup, run, err);
 }

@@ -15,6 +15,15 @@ enum { DP_RESULT_VERSION = 1 };
  */
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only);
 
+/* Whether a stage fails: chained, alone, or both. */
+bool dp_stage_failed(const dp_stage_result *stage);
+
+/* Every measure of every stage, in lines that are as wide as it takes. */
+void dp_report_full(FILE *to, const dp_result *result);
+
+/* Where the bars of a check come from: for each stage the numbers that its bar and its bound were made of. */
+void dp_report_explain(FILE *to, const dp_result *result);
+
 /* One line that ends a table: the verdict and what it rests on. */
 void dp_report_verdict(FILE *to, const dp_result *result);
 

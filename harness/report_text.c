@@ -1,20 +1,12 @@
-/* report_text.c - the table of a check on the terminal. */
+/* report_text.c - the table of a check on the terminal: a line a stage, more where something is wrong. Every measure of
+ * every stage is report_full.c's, where bars come from explain.c's. */
 #include "report.h"
 
-#include "stage_set.h"
+#include "coordinates.h"
+#include "shortest.h"
 
 #include <math.h>
 #include <string.h>
-
-/* "[12, 40]" for the flat index 520 of a [.., 40] tensor. */
-static void coordinates(const dp_stage_result *stage, int64_t flat, char text[DP_DIMS_TEXT]) {
-    int64_t at[4] = {0};
-    for (int i = stage->rank - 1; i >= 0; i--) {
-        at[i] = flat % stage->dim[i];
-        flat /= stage->dim[i];
-    }
-    dp_dims_text(stage->rank, at, text);
-}
 
 /* The float32 bits of a value, for a failing line. */
 static uint32_t bits_of(double value) {
@@ -25,24 +17,24 @@ static uint32_t bits_of(double value) {
 }
 
 static void print_failure(FILE *to, const dp_stage_result *stage) {
-    char where[DP_DIMS_TEXT];
+    char where[DP_DIMS_TEXT], want[DP_SHORTEST_TEXT];
     const dp_difference *d = &stage->difference;
     if (d->count == 0) {
         fprintf(to, "      the implementation did not show this stage with shape %s\n",
                 dp_dims_text(stage->rank, stage->dim, where));
         return;
     }
-    coordinates(stage, d->worst, where);
+    dp_coordinates_text(stage->rank, stage->dim, d->worst, where);
     if (stage->exact) {
         fprintf(to, "      first at %s: got %.0f, reference %.0f; %lld of %lld differ\n", where, d->worst_got,
                 d->worst_want, (long long)d->mismatches, (long long)d->count);
         return;
     }
     fprintf(to,
-            "      worst at %s: got %.9g (0x%08x), reference %.17g; %lld not finite, %lld signs flipped, ULP p50 %.3g "
-            "p99 %.3g max %.3g\n",
-            where, d->worst_got, bits_of(d->worst_got), d->worst_want, (long long)d->nonfinite,
-            (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
+            "      worst at %s: got %.9g (0x%08x), reference %s; %lld NaN, %lld infinite, %lld signs flipped, ULP p50 "
+            "%.3g p99 %.3g max %.3g\n",
+            where, d->worst_got, bits_of(d->worst_got), dp_shortest(d->worst_want, want, sizeof want),
+            (long long)d->nan, (long long)d->inf, (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
     if (d->nonfinite > 0) {
         fprintf(to, "      bar: %s; values that are not finite cannot be held against it\n", stage->bar.origin);
         return;
@@ -51,22 +43,53 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
             stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
 }
 
+/* What is wrong with the stage run alone. */
+static void print_addition(FILE *to, const dp_stage_result *stage) {
+    const dp_isolated *alone = &stage->isolated;
+    char where[DP_DIMS_TEXT], want[DP_SHORTEST_TEXT];
+    fprintf(to,
+            "      alone, worst at %s: got %.9g (0x%08x), expected %s within %.3g (%s): %.3g times that; noise %.3g of "
+            "at most %.3g\n",
+            dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), alone->worst_got,
+            bits_of(alone->worst_got), dp_shortest(alone->worst_want, want, sizeof want), alone->worst_bound,
+            alone->bound, alone->share, alone->noise, alone->noise_bar);
+}
+
+/* A stage fails chained, alone, or both. */
+bool dp_stage_failed(const dp_stage_result *stage) {
+    return !stage->pass || (stage->isolated.judged && !stage->isolated.pass);
+}
+
+static void print_percent(FILE *to, double share) {
+    if (isfinite(share))
+        fprintf(to, " %7.0f %%", 100.0 * share);
+    else
+        fprintf(to, " %9s", "none");
+}
+
 static void print_stage(FILE *to, const dp_stage_result *stage) {
     const dp_difference *d = &stage->difference;
+    const bool failed = dp_stage_failed(stage);
     if (stage->exact) {
-        fprintf(to, "%-4s  %-26s %lld integers, %lld differ\n", stage->pass ? "ok" : "FAIL", stage->name,
+        fprintf(to, "%-4s  %-26s %lld integers, %lld differ\n", failed ? "FAIL" : "ok", stage->name,
                 (long long)d->count, (long long)d->mismatches);
         if (!stage->pass) print_failure(to, stage);
         return;
     }
-    fprintf(to, "%-4s  %-26s %9.2e %9.2e   %9.2e %9.2e   ", stage->pass ? "ok" : "FAIL", stage->name, d->l2_rel,
+    fprintf(to, "%-4s  %-26s %9.2e %9.2e  %9.2e %9.2e ", failed ? "FAIL" : "ok", stage->name, d->l2_rel,
             stage->bar.l2_rel, d->max_rel, stage->bar.max_rel);
-    if (isfinite(stage->headroom))
-        fprintf(to, "%7.0f %%", 100.0 * stage->headroom);
+    print_percent(to, stage->headroom);
+    if (stage->share.known)
+        fprintf(to, "  %9.2e %9.2e", stage->share.added, stage->share.inherited);
     else
-        fprintf(to, "%9s", "none");
-    fprintf(to, "%s\n", stage->pass && stage->headroom < DP_WARN_HEADROOM ? "  warn" : "");
+        fprintf(to, "  %9s %9s", "-", "-");
+    if (stage->isolated.judged)
+        fprintf(to, " %8.3g", stage->isolated.share);
+    else
+        fprintf(to, " %8s", "-");
+    fprintf(to, "%s\n", !failed && stage->headroom < DP_WARN_HEADROOM ? "  warn" : "");
     if (!stage->pass) print_failure(to, stage);
+    if (stage->isolated.judged && !stage->isolated.pass) print_addition(to, stage);
 }
 
 static void print_arm(FILE *to, const dp_arm_result *arm) {
@@ -88,11 +111,27 @@ static void print_arm(FILE *to, const dp_arm_result *arm) {
     fprintf(to, "\n");
 }
 
-/* The first stage outside its bar; NULL when there is none. */
+/* The stage where the error enters: the first that fails alone, else the first outside its bar; NULL without either. */
 static const char *first_failure(const dp_result *result) {
+    for (int i = 0; i < result->stage_count; i++)
+        if (result->stage[i].isolated.judged && !result->stage[i].isolated.pass) return result->stage[i].name;
     for (int i = 0; i < result->stage_count; i++)
         if (!result->stage[i].pass) return result->stage[i].name;
     return NULL;
+}
+
+static void print_layers(FILE *to, const dp_result *result) {
+    for (int i = 0; i < result->layer_count; i++) {
+        const dp_layer_growth *layer = &result->layer[i];
+        fprintf(to, "layer %-3d residual error %9.2e -> %9.2e", layer->layer, layer->in, layer->out);
+        if (layer->factor > 0.0)
+            fprintf(to, ", %5.2f x", layer->factor);
+        else
+            fprintf(to, ", %7s", "");
+        if (layer->source[0] != '\0')
+            fprintf(to, "   adds most: %s, %.3g x what it may", layer->source, layer->source_share);
+        fprintf(to, "\n");
+    }
 }
 
 void dp_report_verdict(FILE *to, const dp_result *result) {
@@ -106,9 +145,11 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
                 result->options->filter != NULL ? result->options->filter : "");
         return;
     }
-    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; %d rounds, %d not identical",
-            dp_verdict_name(result->verdict), result->stage_count, result->stages_known, result->failed_stages,
-            result->arm_count, result->failed_arms);
+    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; ", dp_verdict_name(result->verdict),
+            result->stage_count, result->stages_known, result->failed_stages);
+    if (result->isolated_count > 0)
+        fprintf(to, "%d alone, %d outside their bounds; ", result->isolated_count, result->failed_isolated);
+    fprintf(to, "%d rounds, %d not identical", result->arm_count, result->failed_arms);
     const char *first = first_failure(result);
     if (first != NULL)
         fprintf(to, "; first off at %s", first);
@@ -121,11 +162,15 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
 
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only) {
     const bool any = result->stage_count + result->arm_count > 0;
+    char text[DP_GROWTH_TEXT];
     if (any && !failures_only)
-        fprintf(to, "%-4s  %-26s %9s %9s   %9s %9s   %9s\n", "", "stage", "rel L2", "bar", "max/rms", "bar",
-                "headroom");
+        fprintf(to, "%-4s  %-26s %9s %9s  %9s %9s  %9s  %9s %9s %8s\n", "", "stage", "rel L2", "bar", "max/rms", "bar",
+                "headroom", "added", "inherited", "of bound");
     for (int i = 0; i < result->stage_count; i++)
-        if (!failures_only || !result->stage[i].pass) print_stage(to, &result->stage[i]);
+        if (!failures_only || dp_stage_failed(&result->stage[i])) print_stage(to, &result->stage[i]);
     for (int i = 0; i < result->arm_count; i++)
         if (!failures_only || !result->arm[i].identical) print_arm(to, &result->arm[i]);
+    if (!failures_only) print_layers(to, result);
+    if (dp_growth_text(result, text)[0] != '\0' && (!failures_only || result->failed_isolated > 0))
+        fprintf(to, "%s%s.\n", failures_only ? "      " : "", text);
 }

@@ -321,6 +321,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     out->forward_seconds = dp_seconds() - forward;
     if (status == DF_OK) status = compare_stages(&c, out);
     if (status == DF_OK) status = run_isolated(&c, out);
+    if (status == DF_OK) status = dp_growth(out, c.err);
     if (status == DF_OK) status = compare_arms(&c, out);
     out->verdict = verdict_of(status, out);
     check_release(&c);
@@ -329,8 +330,10 @@ void dp_check(const dp_check_options *options, dp_result *out) {
 
 void dp_result_release(dp_result *result) {
     free(result->stage);
+    free(result->layer);
     result->stage = NULL;
-    result->stage_count = 0;
+    result->layer = NULL;
+    result->stage_count = result->layer_count = 0;
 }
 
 const dp_stage_result *dp_worst_stage(const dp_result *result) {

@@ -70,7 +70,7 @@ typedef struct dp_result {
     int arm_count;
     int failed_stages, failed_arms, warnings;
     int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
-    dp_layer_growth *layer;              /* owned, [layer_count]; none when no isolated run was made */
+    dp_layer_growth *layer;              /* owned, [layer_count]: those whose output and input were both compared */
     int layer_count;
     double load_seconds, provenance_seconds, forward_seconds, total_seconds;
 } dp_result;

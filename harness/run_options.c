@@ -1,6 +1,7 @@
 /* run_options.c - see run_options.h. */
 #include "run_options.h"
 
+#include "atomic_file.h"
 #include "cli.h"
 
 #include <stdlib.h>
@@ -64,8 +65,27 @@ static bool takes_value(const char *word) {
     return false;
 }
 
+/* Of two values one would be left out without a word. */
+static bool given_before(char **argv, int index) {
+    for (int i = 1; argv[index][0] == '-' && i < index; i++)
+        if (strcmp(argv[i], argv[index]) == 0) return true;
+    return false;
+}
+
+/* What cannot be written is said before the work, not after it. */
+static int check_out(const char *command, const char *path, int *code) {
+    df_error err;
+    if (dp_atomic_check(path, &err) == DF_OK) return 1;
+    *code = dp_report_error(command, &err);
+    return -1;
+}
+
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code) {
     const char *word = argv[*index];
+    if (given_before(argv, *index)) {
+        *code = dp_usage_error(command, "%s is given twice", word);
+        return -1;
+    }
     bool *const flag = strcmp(word, "--json") == 0                              ? &options->json
                        : strcmp(word, "--list") == 0                            ? &options->list
                        : strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ? &options->help
@@ -82,9 +102,10 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
     const char *value = argv[++*index];
     if (strcmp(word, "-k") == 0)
         options->filter = value;
-    else if (strcmp(word, "--out") == 0)
+    else if (strcmp(word, "--out") == 0) {
         options->out = value;
-    else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
+        return check_out(command, value, code);
+    } else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
         *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
         return -1;
     }

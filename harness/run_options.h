@@ -32,7 +32,8 @@ typedef struct dp_run_options {
     "  --help            this text\n"
 
 /* Tries to take argv[*index] (and its value) as a shared option. 1: taken, *index is at its last word; 0: not a shared
- * option; -1: a usage error, reported, the exit code is in *code. */
+ * option; -1: an error, reported, the exit code is in *code. To be asked first about every word: an option that was
+ * given before, shared or not, is a usage error, and a file of --out that cannot be written an error at once. */
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code);
 
 /* generic, avx2, avx512. False: no such name. */

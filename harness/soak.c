@@ -183,7 +183,7 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
     if (status == DF_OK) {
         for (int64_t i = 0; i < count; i++)
             got[i] = recorded->integer != NULL ? (double)recorded->integer[i] : (double)recorded->value[i];
-        status = dp_isolated_judge(got, want, &array, dp_row_length(spec->stage, spec->rank, spec->dim),
+        status = dp_isolated_judge(&e.model, got, want, &array, dp_row_length(spec->stage, spec->rank, spec->dim),
                                    dp_evaluate_group(&e.model, s->config, spec), &out, s->err);
     }
     free(got);

@@ -81,16 +81,17 @@ static df_status check_header(dp_oracle *oracle, bool any_kind, df_error *err) {
     status = dp_h5_text_attribute(oracle->file, oracle->path, "kind", kind, sizeof kind, err);
     if (status != DF_OK) return status;
     oracle->kind = strcmp(kind, kind_name[DP_KIND_RECORDING]) == 0 ? DP_KIND_RECORDING : DP_KIND_ORACLE;
+    const char *what = strcmp(kind, "vectors") == 0 ? "It holds isolated vectors, which the test suites read. " : "";
     if (strcmp(kind, kind_name[DP_KIND_ORACLE]) == 0 || (any_kind && oracle->kind == DP_KIND_RECORDING)) return DF_OK;
     if (any_kind)
         return df_fail(
             err, DF_ERR_REFUSED, "oracle.kind",
-            "%s: expected the kind \"oracle\" or \"recording\", found \"%s\". Give a file with the stages of "
+            "%s: expected the kind \"oracle\" or \"recording\", found \"%s\". %sGive a file with the stages of "
             "a whole run.",
-            oracle->path, kind);
+            oracle->path, kind, what);
     return df_fail(err, DF_ERR_REFUSED, "oracle.kind",
-                   "%s: expected the kind \"oracle\", found \"%s\". Only a reference's runs can judge a drafter.",
-                   oracle->path, kind);
+                   "%s: expected the kind \"oracle\", found \"%s\". %sOnly a reference's runs can judge a drafter.",
+                   oracle->path, kind, what);
 }
 
 static int run_count(const dp_oracle *oracle) { return oracle->kind == DP_KIND_ORACLE ? DP_RUN_COUNT : 1; }

@@ -38,6 +38,8 @@
     X(bounds)                                                                                                          \
     X(soak)                                                                                                            \
     X(isolated)                                                                                                        \
+    X(growth)                                                                                                          \
+    X(ladder)                                                                                                          \
     X(check)                                                                                                           \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \

@@ -89,6 +89,16 @@ START_TEST(a_recipe_key_that_does_not_exist_is_refused) {
 }
 END_TEST
 
+START_TEST(a_case_key_that_does_not_exist_is_refused) {
+    dp_case_list list;
+    put_list("\"context\":24,\"sample_stride\":3,\"full_stages\":[\"final\"],", "");
+    read_list(&list);
+    dp_cases_release(&list);
+    put_list("\"precison\":\"q8_0\",", ""); /* read as an absent precision it would be another case */
+    assert_refused("cases.key", "\"precison\"");
+}
+END_TEST
+
 START_TEST(a_recipe_key_of_the_wrong_type_is_refused) {
     put_list("", ",\"lm_head\":1");
     assert_refused("cases.entry", "lm_head");
@@ -144,6 +154,7 @@ Suite *suite_cases(void) {
     tcase_add_test(tcase, every_listed_case_is_read_with_its_precision_and_recipe);
     tcase_add_test(tcase, a_precision_that_does_not_exist_is_refused);
     tcase_add_test(tcase, a_recipe_key_that_does_not_exist_is_refused);
+    tcase_add_test(tcase, a_case_key_that_does_not_exist_is_refused);
     tcase_add_test(tcase, a_recipe_key_of_the_wrong_type_is_refused);
     tcase_add_test(tcase, an_extra_that_is_false_is_the_same_as_none);
     tcase_add_test(tcase, a_checkpoint_whose_recipe_gained_a_head_is_written_again);

@@ -26,7 +26,8 @@ START_TEST(no_command_and_a_wrong_one_are_usage_errors) {
 END_TEST
 
 START_TEST(help_is_a_result_and_goes_to_standard_output) {
-    static const char *const commands[] = {"check", "gate", "identity", "inspect", "synth", "bench"};
+    static const char *const commands[] = {"check",   "gate",    "identity", "ladder",
+                                           "explain", "inspect", "synth",    "bench"};
     child_expect(CHILD("--help"), 0, "usage: dflash-parity COMMAND", "");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         child run = CHILD(commands[i], "--help");
@@ -54,6 +55,12 @@ static const struct {
     {{"check", "--checkpoint", "fixtures/small/tiny-plain"}, "both needed"},
     {{"check", "--oracle", "oracles/tiny-plain.h5"}, "both needed"},
     {{"check", CLI_PLAIN, "--fast"}, "unknown word '--fast'"},
+    {{"check", CLI_PLAIN, "--oracle", "oracles/tiny-hot.h5"}, "--oracle is given twice"},
+    {{"check", CLI_PLAIN, "--json", "--json"}, "--json is given twice"},
+    {{"gate", "-k", "a", "-k", "b"}, "-k is given twice"},
+    {{"identity", "--seed", "1", "--seed", "2"}, "--seed is given twice"},
+    {{"explain", "final", "logits"}, "one STAGE at a time"},
+    {{"explain", "--all"}, "unknown option --all"},
     {{"check", CLI_PLAIN, "tiny-plain"}, "unknown word 'tiny-plain'"},
     {{"check", "--oracle", "oracles/tiny-plain.h5", "--checkpoint"}, "--checkpoint needs a value"},
     {{"check", CLI_PLAIN, "--threads"}, "--threads needs a value"},
@@ -140,8 +147,25 @@ END_TEST
 
 START_TEST(a_filtered_pass_says_that_it_is_one) {
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0,
-                 "PASS: 1 of 59 stages compared, 0 outside their bars; 0 rounds, 0 not identical", "");
+                 "PASS: 1 of 59 stages compared, 0 outside their bars; 1 alone, 0 outside their bounds; 0 "
+                 "rounds, 0 not identical",
+                 "");
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0, "; filtered by 'final'\n", "");
+}
+END_TEST
+
+START_TEST(bars_are_explained) {
+    child run = CHILD("explain");
+    ck_assert_ptr_nonnull(strstr(run.out, "chained L2 factor = 4"));
+    ck_assert_ptr_nonnull(strstr(run.out, "Numbers of the bounds"));
+    child_expect(run, 0, "source: ", "");
+    child_expect(CHILD("explain", "layers.0.attn.q_*"), 0, "layers.0.attn.q_norm       alone: ", "");
+    child_expect(CHILD("explain", "layers.9.attn.q_proj"), 5, "", "no stage matches");
+    child_expect(CHILD("check", CLI_PLAIN, "-k", "final", "--explain"), 0, "x max(bracket ", "");
+    run = CHILD("check", CLI_PLAIN, "-k", "final", "--full");
+    ck_assert_ptr_nonnull(strstr(run.out, "ULP p99"));
+    ck_assert_ptr_nonnull(strstr(run.out, "origin of the bar"));
+    child_expect(run, 0, "4 x the reference's float32 spread", "");
 }
 END_TEST
 
@@ -166,6 +190,7 @@ Suite *suite_cli(void) {
     tcase_add_test(tests, list_names_what_would_be_compared_and_compares_nothing);
     tcase_add_test(tests, the_exit_code_of_a_check_is_its_verdict);
     tcase_add_test(tests, a_filtered_pass_says_that_it_is_one);
+    tcase_add_test(tests, bars_are_explained);
     tcase_add_test(tests, a_command_line_can_be_pasted_back_into_a_shell);
     suite_add_tcase(suite, tests);
     cli_add_results(suite);

@@ -115,7 +115,7 @@ START_TEST(json_of_a_gate_holds_every_case_and_out_writes_the_same) {
         ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(item, "stages")), i < 2 ? 59 : 0);
     }
     cJSON_Delete(result);
-    child_expect(CHILD("gate", "--cases", list_path, "-k", "good", "--out", "/dev/full"), 4, "PASS", "atomic.target");
+    child_expect(CHILD("gate", "--cases", list_path, "-k", "good", "--out", "/dev/full"), 4, "", "atomic.target");
 }
 END_TEST
 

@@ -34,6 +34,8 @@ START_TEST(inspect_refuses_nonsense_by_its_kind) {
     child_expect(CHILD("inspect", scratch_path("notes.txt", path)), 3, "", "oracle.format");
     scratch_write_text("wrong.json", "{\"hidden_size\":");
     child_expect(CHILD("inspect", scratch_path("wrong.json", path)), 3, "", "config.json.syntax");
+    child_expect(CHILD("inspect", "fixtures/small/tiny-plain/model.safetensors"), 2, "", "the folder that holds both");
+    child_expect(CHILD("inspect", "oracles/vectors.h5"), 3, "", "isolated vectors");
     child_expect(CHILD("inspect", "no/such/path"), 4, "", "inspect.open: no/such/path");
     child_expect(CHILD("inspect", sf_folder), 4, "", "config.json");
     child_expect(CHILD("inspect", "oracles/tiny-plain.h5", "-k", "nothing"), 5, "", "matches nothing");
@@ -108,7 +110,7 @@ START_TEST(bench_figures_that_cannot_be_written_are_an_error) {
     char path[SCRATCH_PATH];
     child_expect(CHILD("bench", "--case", "tiny-edge", "--context", "8", "--repeat", "1", "--out",
                        scratch_path("missing/bench.json", path)),
-                 4, "forward_round", "atomic.open");
+                 4, "", "atomic.open");
     child_next.out = "/dev/full";
     child_expect(CHILD("bench", "--case", "tiny-edge", "--context", "8", "--repeat", "1"), 4, "", "output.write");
 }

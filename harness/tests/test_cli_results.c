@@ -170,10 +170,10 @@ END_TEST
 
 START_TEST(a_result_that_cannot_be_written_is_an_error_and_leaves_nothing) {
     char path[SCRATCH_PATH];
-    child_expect(CHILD("check", CLI_EDGE, "--out", scratch_path("missing/result.json", path)), 4, "PASS",
-                 "atomic.open");
-    child_expect(CHILD("check", CLI_EDGE, "--out", "/dev/full"), 4, "PASS", "atomic.target");
-    child_expect(CHILD("check", CLI_EDGE, "--out", sf_folder), 4, "PASS", "atomic.target");
+    child_expect(CHILD("check", CLI_EDGE, "--out", scratch_path("missing/result.json", path)), 4, "",
+                 "atomic.open"); /* before the work: nothing is printed */
+    child_expect(CHILD("check", CLI_EDGE, "--out", "/dev/full"), 4, "", "atomic.target");
+    child_expect(CHILD("check", CLI_EDGE, "--out", sf_folder), 4, "", "atomic.target");
     ck_assert_int_eq(sf_files_in_folder(), 0);
 }
 END_TEST

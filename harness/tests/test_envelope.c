@@ -123,6 +123,17 @@ START_TEST(a_stage_of_zeros_passes_only_as_zeros) {
 }
 END_TEST
 
+START_TEST(every_number_has_a_name_a_reason_and_a_source) {
+    for (int i = 0; i < DP_RULE_COUNT; i++) {
+        const dp_rule *rule = dp_rule_of((dp_rule_id)i);
+        ck_assert_msg(rule->name != NULL && rule->why != NULL && rule->source != NULL, "rule %d", i);
+        ck_assert_msg(strlen(rule->why) > 60 && strlen(rule->source) > 10, "%s has no reason", rule->name);
+        ck_assert_msg(strchr(rule->why, ' ') != NULL && strchr(rule->why, '.') != NULL, "%s has no reason", rule->name);
+    }
+    ck_assert(DP_WARN_HEADROOM > dp_rule_value(DP_RULE_FAIL));
+}
+END_TEST
+
 void compare_add_envelope(Suite *suite) {
     TCase *tests = tcase_create("envelope");
     tcase_add_test(tests, the_bar_is_the_bracket_times_its_factor);
@@ -135,5 +146,6 @@ void compare_add_envelope(Suite *suite) {
     tcase_add_test(tests, a_measure_that_is_no_number_leaves_nothing);
     tcase_add_test(tests, an_infinite_bar_lets_no_error_through);
     tcase_add_test(tests, a_stage_of_zeros_passes_only_as_zeros);
+    tcase_add_test(tests, every_number_has_a_name_a_reason_and_a_source);
     suite_add_tcase(suite, tests);
 }

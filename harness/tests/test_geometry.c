@@ -64,6 +64,26 @@ START_TEST(a_config_agrees_with_its_own_record_after_a_trip_through_text) {
 }
 END_TEST
 
+START_TEST(every_field_that_differs_is_named) {
+    const df_config config = read_config(configs[0]);
+    cJSON *claim = record_of(&config);
+    cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(claim, "hidden_size"), 7);
+    expect_refusal(&config, claim, "geometry.field.differs", " hidden_size ");
+    df_error err = {0};
+    dp_geometry_check(&config, claim, "oracle.h5", &err);
+    ck_assert_ptr_null(strstr(err.message, "In all"));
+    cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(claim, "rope"), "theta"),
+                         0.1);
+    cJSON_DeleteItemFromObjectCaseSensitive(claim, "block_size");
+    cJSON_AddNumberToObject(claim, "heads", 3);
+    expect_refusal(&config, claim, "geometry.field.differs",
+                   "In all 4 fields differ: hidden_size, block_size, rope.theta, heads.");
+    cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(claim, "hidden_size"), config.hidden);
+    expect_refusal(&config, claim, "geometry.field.missing", "block_size is missing");
+    cJSON_Delete(claim);
+}
+END_TEST
+
 static double number_of(const cJSON *record, const char *key) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(record, key);
     ck_assert_msg(cJSON_IsNumber(item), "%s is not a number", key);
@@ -395,6 +415,7 @@ END_TEST
 Suite *suite_geometry(void) {
     Suite *suite = suite_create("geometry");
     TCase *tcase = tcase_create("geometry");
+    tcase_add_test(tcase, every_field_that_differs_is_named);
     tcase_add_test(tcase, a_config_agrees_with_its_own_record_after_a_trip_through_text);
     tcase_add_test(tcase, the_record_states_what_the_config_resolves_to);
     tcase_add_test(tcase, a_yarn_record_states_the_attention_scaling);
