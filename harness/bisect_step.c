@@ -141,12 +141,18 @@ df_status dp_step_run_revision(const dp_git_options *options, const char *scratc
 /* ---- Figures -------------------------------------------------------------------------------------------------------
  */
 
+/* Revisions before version 2 of result files had the keys of the one case at the top. */
+static const cJSON *stages_of(const cJSON *document) {
+    const cJSON *cases = cJSON_GetObjectItemCaseSensitive(document, "cases");
+    return cJSON_GetObjectItemCaseSensitive(cases != NULL ? cJSON_GetArrayItem(cases, 0) : document, "stages");
+}
+
 static cJSON *read_result(const char *path) {
     char *text = NULL;
     if (dp_text_file_read(path, LARGEST_LOG, &text, NULL) != DF_OK) return NULL;
     cJSON *document = cJSON_Parse(text);
     free(text);
-    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(document, "stages")) > 0) return document;
+    if (cJSON_GetArraySize(stages_of(document)) > 0) return document;
     cJSON_Delete(document);
     return NULL;
 }
@@ -157,8 +163,8 @@ static const char *name_of(const cJSON *stage) {
 }
 
 static bool same_figures(const cJSON *a, const cJSON *b) {
-    static const char *const figures[] = {"compared", "rel_l2",      "max_rel_rms", "max_abs",   "ulp_median",
-                                          "ulp_max",  "worst_index", "worst_got",   "mismatches"};
+    static const char *const figures[] = {"compared", "rel_l2",      "max_rel_rms", "max_abs",    "ulp_median",
+                                          "ulp_max",  "worst_index", "worst_got",   "mismatches", "chained"};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
         const cJSON *x = cJSON_GetObjectItemCaseSensitive(a, figures[i]),
                     *y = cJSON_GetObjectItemCaseSensitive(b, figures[i]);
@@ -170,8 +176,7 @@ static bool same_figures(const cJSON *a, const cJSON *b) {
 bool dp_figures_compare(const char *good, const char *path, const dp_compare_options *judge,
                         char stage[DF_STAGE_NAME_MAX], char note[DP_GIT_NOTE]) {
     cJSON *a = read_result(good), *b = read_result(path);
-    const cJSON *left = cJSON_GetObjectItemCaseSensitive(a, "stages"),
-                *right = cJSON_GetObjectItemCaseSensitive(b, "stages");
+    const cJSON *left = stages_of(a), *right = stages_of(b);
     bool comparable = a != NULL && b != NULL && cJSON_GetArraySize(left) == cJSON_GetArraySize(right);
     int compared = 0;
     stage[0] = '\0';

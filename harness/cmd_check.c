@@ -2,8 +2,10 @@
 #include "commands.h"
 
 #include "cli.h"
+#include "colour.h"
 #include "output.h"
 #include "report.h"
+#include "result_output.h"
 #include "run_options.h"
 
 #include <stdlib.h>
@@ -30,24 +32,33 @@ typedef struct check_views {
     bool full, explain;
 } check_views;
 
-static int print_result(const dp_result *result, const dp_run_options *options, check_views views,
-                        const char *command) {
+enum { CASE_NAME = 256 };
+
+/* `document` is the document of the run, NULL when nobody asked for it; it is deleted here. */
+static int print_result(const dp_result *result, const dp_run_options *options, check_views views, cJSON *document) {
     int code = dp_verdict_exit_code(result->verdict);
-    cJSON *json = options->json || options->out != NULL ? dp_report_json(result, command) : NULL;
+    if (document != NULL) {
+        char name[CASE_NAME];
+        int length = 0;
+        const char *base = dp_base_name(result->options->checkpoint, &length);
+        snprintf(name, sizeof name, "%.*s", length, base);
+        dp_document_add(document, name, result);
+        dp_document_end(document, result->verdict);
+    }
     if (options->json) {
-        code = dp_print_json("check", json, code);
+        code = dp_print_json("check", document, code);
     } else {
-        dp_report_text(stdout, result, false);
-        if (views.full) dp_report_full(stdout, result);
-        if (views.explain) dp_report_explain(stdout, result);
-        dp_report_verdict(stdout, result);
+        dp_coloured out;
+        dp_coloured_open(stdout, &out);
+        dp_report_text(out.table, result, false);
+        if (views.full) dp_report_full(out.table, result);
+        if (views.explain) dp_report_explain(out.table, result);
+        dp_report_verdict(out.table, result);
+        dp_coloured_close(&out);
         code = dp_finish_output("check", code);
     }
-    if (options->out != NULL) {
-        df_error err;
-        if (dp_write_json(options->out, json, &err) != DF_OK) code = dp_report_error("check", &err);
-    }
-    cJSON_Delete(json);
+    code = dp_write_results("check", document, options, code);
+    cJSON_Delete(document);
     return code;
 }
 
@@ -94,10 +105,14 @@ int cmd_check(int argc, char **argv) {
     options.numeric_class = run.numeric_class;
     options.products = run.products;
     if (run.list) return dp_check_list(&options);
+    options.report = dp_run_wants_result(&run);
     char *command = dp_command_line(argc, argv);
+    cJSON *document = options.report
+                          ? dp_document_begin("check", command != NULL ? command : "dflash-parity check", run.filter)
+                          : NULL;
     dp_result result;
     dp_check(&options, &result);
-    code = print_result(&result, &run, views, command != NULL ? command : "dflash-parity check");
+    code = print_result(&result, &run, views, document);
     dp_result_release(&result);
     free(command);
     return code;

@@ -8,12 +8,14 @@
 
 #include "cases.h"
 #include "cli.h"
+#include "colour.h"
 #include "error.h"
 #include "output.h"
+#include "render.h"
 #include "report.h"
+#include "result_output.h"
 #include "run_options.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +31,7 @@ static const char help[] =
 
 typedef struct gate {
     const dp_run_options *run;
-    const char *command;
-    cJSON *json; /* array of case results; NULL when nobody asked */
+    cJSON *json; /* the document of the run; NULL when nobody asked */
     FILE *to;    /* where the table goes */
     int cases, passed, stages, rounds;
     dp_verdict worst; /* of all cases */
@@ -38,17 +39,10 @@ typedef struct gate {
 } gate;
 
 static void print_case(const gate *g, const dp_case *item, const dp_result *result) {
-    const dp_stage_result *worst = dp_worst_stage(result);
-    fprintf(g->to, "%-8s %-22s %3d stages, %d rounds, %6.2f s", dp_verdict_name(result->verdict), item->name,
-            result->stage_count, result->arm_count, result->total_seconds);
-    if (worst != NULL && isfinite(worst->headroom))
-        fprintf(g->to, ", least headroom %3.0f %% at %s", 100.0 * worst->headroom, worst->name);
-    fprintf(g->to, "\n");
-    dp_report_text(g->to, result, true);
-    if (result->verdict != DP_PASS && result->verdict != DP_FAIL) {
-        fprintf(g->to, "      ");
-        dp_report_verdict(g->to, result);
-    }
+    dp_coloured out;
+    dp_coloured_open(g->to, &out);
+    dp_render_case(out.table, item->name, result);
+    dp_coloured_close(&out);
     fflush(g->to);
 }
 
@@ -60,7 +54,8 @@ static void run_case(gate *g, const dp_case *item) {
                                       .isa = g->run->isa,
                                       .backend = g->run->backend,
                                       .numeric_class = g->run->numeric_class,
-                                      .products = g->run->products};
+                                      .products = g->run->products,
+                                      .report = g->json != NULL};
     dp_result result = {.options = &options,
                         .isa = "",
                         .device = {.backend = df_backend_name(options.backend),
@@ -77,11 +72,7 @@ static void run_case(gate *g, const dp_case *item) {
     g->rounds += result.arm_count;
     g->seconds += result.total_seconds;
     g->worst = dp_worse_verdict(g->worst, result.verdict);
-    if (g->json != NULL) {
-        cJSON *object = dp_report_json(&result, g->command);
-        cJSON_AddStringToObject(object, "case", item->name);
-        cJSON_AddItemToArray(g->json, object);
-    }
+    dp_document_add(g->json, item->name, &result);
     dp_result_release(&result);
 }
 
@@ -93,20 +84,10 @@ static int finish(gate *g) {
     if (g->cases == 0)
         fprintf(g->to, "The filter '%s' matches no case; see --list for their names.\n",
                 g->run->filter != NULL ? g->run->filter : "");
-    if (!g->run->json && g->run->out == NULL) return dp_finish_output("gate", code);
-    cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "schema", "dflash-parity-gate");
-    cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
-    cJSON_AddStringToObject(document, "verdict", dp_verdict_name(g->worst));
-    cJSON_AddNumberToObject(document, "exit_code", code);
-    cJSON_AddNumberToObject(document, "cases_run", g->cases);
-    cJSON_AddNumberToObject(document, "cases_passed", g->passed);
-    cJSON_AddItemToObject(document, "cases", g->json);
-    code = g->run->json ? dp_print_json("gate", document, code) : dp_finish_output("gate", code);
-    df_error err;
-    if (g->run->out != NULL && dp_write_json(g->run->out, document, &err) != DF_OK)
-        code = dp_report_error("gate", &err);
-    cJSON_Delete(document);
+    dp_document_end(g->json, g->worst);
+    code = g->run->json ? dp_print_json("gate", g->json, code) : dp_finish_output("gate", code);
+    code = dp_write_results("gate", g->json, g->run, code);
+    cJSON_Delete(g->json);
     return code;
 }
 
@@ -130,10 +111,10 @@ static int prepare_cases(const dp_case_list *list, const char *filter) {
 }
 
 static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
-    gate g = {.run = run, .command = command, .to = run->json ? stderr : stdout};
+    gate g = {.run = run, .to = run->json ? stderr : stdout};
     int listed = 0;
-    if (run->json || run->out != NULL) {
-        g.json = cJSON_CreateArray();
+    if (dp_run_wants_result(run) && !run->list) {
+        g.json = dp_document_begin("gate", command, run->filter);
         if (g.json == NULL) {
             df_error err;
             df_fail_memory(&err, "the JSON result", 0);

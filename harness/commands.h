@@ -16,6 +16,8 @@ int cmd_bisect(int argc, char **argv);        /* where two runs part */
 int cmd_soak(int argc, char **argv);          /* isolated runs on made inputs: no bound may be left */
 int cmd_gpu_record(int argc, char **argv);    /* what a GPU found, as one file */
 int cmd_release_check(int argc, char **argv); /* whether such files are fresh */
+int cmd_report(int argc, char **argv);        /* a result file, rendered again */
+int cmd_history(int argc, char **argv);       /* runs on record, and drifts that grow */
 int cmd_postmortem(int argc, char **argv);    /* results of several runs as one story */
 
 #endif

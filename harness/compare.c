@@ -20,8 +20,7 @@ static bool is_nan(double value) {
     return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
 }
 
-/* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
-static double float32_ulp(double want) {
+double dp_float32_ulp(double want) {
     int exponent = 0;
     frexp(want, &exponent); /* |want| in [2^(e-1), 2^e) */
     const int lowest = -125;
@@ -91,7 +90,7 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
             if (rel > out->max_rel) out->max_rel = rel;
             if (relative(fabs(w), rms) > out->largest_in_row) out->largest_in_row = relative(fabs(w), rms);
             if (g != 0.0 && w != 0.0 && signbit(g) != signbit(w)) out->sign_flips++;
-            ulps[measured++] = error / float32_ulp(w);
+            ulps[measured++] = error / dp_float32_ulp(w);
             error_square += error * error;
             want_square += w * w;
             got_square += g * g;

@@ -29,6 +29,9 @@ typedef struct dp_difference {
 /* Values of one row for this stage and shape (see above). */
 int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
 
+/* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
+double dp_float32_ulp(double want);
+
 /* got[want->count] holds the elements that `want` holds, in its order. */
 df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err);
 

@@ -140,17 +140,17 @@ static void add_first(cJSON *object, const dp_file_stage *stage) {
 
 static void add_measures(cJSON *object, const dp_file_stage *stage) {
     const dp_difference *d = &stage->difference;
-    dp_json_number(object, "rel_l2", d->l2_rel);
-    dp_json_number(object, "max_rel_rms", d->max_rel);
-    dp_json_number(object, "max_abs", d->max_abs);
-    dp_json_number(object, "cosine", d->cosine);
-    dp_json_number(object, "ulp_median", d->ulp_median);
-    dp_json_number(object, "ulp_p99", d->ulp_p99);
-    dp_json_number(object, "ulp_max", d->ulp_max);
+    dp_json_add_number(object, "rel_l2", d->l2_rel);
+    dp_json_add_number(object, "max_rel_rms", d->max_rel);
+    dp_json_add_number(object, "max_abs", d->max_abs);
+    dp_json_add_number(object, "cosine", d->cosine);
+    dp_json_add_number(object, "ulp_median", d->ulp_median);
+    dp_json_add_number(object, "ulp_p99", d->ulp_p99);
+    dp_json_add_number(object, "ulp_max", d->ulp_max);
     cJSON_AddNumberToObject(object, "sign_flips", (double)d->sign_flips);
     cJSON_AddNumberToObject(object, "worst_index", (double)d->worst);
-    dp_json_number(object, "worst_a", d->worst_want);
-    dp_json_number(object, "worst_b", d->worst_got);
+    dp_json_add_number(object, "worst_a", d->worst_want);
+    dp_json_add_number(object, "worst_b", d->worst_got);
 }
 
 cJSON *dp_file_stage_json(const dp_file_stage *stage) {
@@ -173,10 +173,10 @@ cJSON *dp_file_stage_json(const dp_file_stage *stage) {
     if (p->first >= 0) add_first(object, stage);
     if (stage->measured) add_measures(object, stage);
     if (stage->barred) {
-        dp_json_number(object, "bar_rel_l2", stage->bar.l2_rel);
-        dp_json_number(object, "bar_max_rel_rms", stage->bar.max_rel);
+        dp_json_add_number(object, "bar_rel_l2", stage->bar.l2_rel);
+        dp_json_add_number(object, "bar_max_rel_rms", stage->bar.max_rel);
         cJSON_AddStringToObject(object, "bar_origin", stage->bar.origin);
-        dp_json_number(object, "headroom", stage->headroom);
+        dp_json_add_number(object, "headroom", stage->headroom);
     }
     return object;
 }

@@ -22,6 +22,26 @@ static void cpu_model(char *model, size_t size) {
     if (info != NULL) fclose(info);
 }
 
+/* Those that our kernels ask for, and the names that a report is read for, separated by spaces. */
+static void cpu_features(char *out, size_t size) {
+    size_t at = 0;
+    out[0] = '\0';
+#ifdef __x86_64__
+    const struct {
+        const char *name;
+        int there;
+    } features[] = {{"fma", __builtin_cpu_supports("fma")},
+                    {"f16c", __builtin_cpu_supports("f16c")},
+                    {"avx2", __builtin_cpu_supports("avx2")},
+                    {"avx512f", __builtin_cpu_supports("avx512f")},
+                    {"avx512bf16", __builtin_cpu_supports("avx512bf16")}};
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (features[i].there && at < size)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? " " : "", features[i].name);
+#endif
+    if (at == 0) snprintf(out, size, "none of those looked for");
+}
+
 cJSON *dp_environment(void) {
     char text[256];
     struct utsname os;
@@ -40,6 +60,8 @@ cJSON *dp_environment(void) {
     cJSON_AddStringToObject(object, "cjson", cJSON_Version());
     cpu_model(text, sizeof text);
     cJSON_AddStringToObject(object, "cpu", text);
+    cpu_features(text, sizeof text);
+    cJSON_AddStringToObject(object, "cpu_features", text);
     if (uname(&os) == 0) {
         snprintf(text, sizeof text, "%.60s %.60s %.60s", os.sysname, os.release, os.machine);
         cJSON_AddStringToObject(object, "os", text);

@@ -3,15 +3,7 @@
 
 #include "coordinates.h"
 
-#include <math.h>
 #include <stdio.h>
-
-void dp_json_number(cJSON *object, const char *key, double value) {
-    if (isfinite(value))
-        cJSON_AddNumberToObject(object, key, value);
-    else
-        cJSON_AddNullToObject(object, key);
-}
 
 void dp_json_dims(cJSON *object, const char *key, int rank, const int64_t *dim) {
     cJSON *list = cJSON_AddArrayToObject(object, key);

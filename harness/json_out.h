@@ -2,11 +2,11 @@
 #ifndef DP_JSON_OUT_H
 #define DP_JSON_OUT_H
 
+#include "json_number.h"
+
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* JSON has no infinity and no NaN: null stands for both. */
-void dp_json_number(cJSON *object, const char *key, double value);
 void dp_json_dims(cJSON *object, const char *key, int rank, const int64_t *dim);
 void dp_json_bits(cJSON *object, const char *key, uint32_t bits); /* "0x3f800000" */
 /* The coordinates of a flat index. */

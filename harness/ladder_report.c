@@ -124,10 +124,10 @@ static cJSON *rung_json(const dp_ladder *ladder, const dp_rung *rung) {
     for (int i = 0; i < ladder->layers; i++)
         cJSON_AddItemToArray(layers,
                              isfinite(rung->layer[i]) ? cJSON_CreateNumber(rung->layer[i]) : cJSON_CreateNull());
-    dp_json_number(object, "final", rung->final);
+    dp_json_add_number(object, "final", rung->final);
     if (!rung->head) return object;
-    dp_json_number(object, "logits", rung->logits);
-    dp_json_number(object, "largest_logit_error", rung->logit_error);
+    dp_json_add_number(object, "logits", rung->logits);
+    dp_json_add_number(object, "largest_logit_error", rung->logit_error);
     add_changes(object, "argmax", &rung->argmax);
     add_changes(object, "tokens", &rung->token);
     if (rung->endangered >= 0)

@@ -19,6 +19,8 @@ static const struct {
     {"compare", "two files, stage by stage: recordings of any engine, oracles", cmd_compare},
     {"bisect", "where two runs part: the first divergent stage, and the commit that made it so", cmd_bisect},
     {"soak", "many isolated runs on random inputs: no false alarm", cmd_soak},
+    {"report", "a result file rendered again: text, Markdown, JUnit, GitHub, HTML", cmd_report},
+    {"history", "runs on record, and drifts that grow inside their bars", cmd_history},
     {"postmortem", "results of several runs as one story: last good, first bad, what changed", cmd_postmortem},
     {"explain", "where bars come from: every number with its reason", cmd_explain},
     {"ladder", "what each precision mode does to error, argmax and tokens", cmd_ladder},

@@ -1,5 +1,5 @@
 /*
- * report.h - a result in words and in JSON.
+ * report.h - a result in words, and the result file (reports/RESULT.md).
  */
 #ifndef DP_REPORT_H
 #define DP_REPORT_H
@@ -9,7 +9,8 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-enum { DP_RESULT_VERSION = 1 };
+enum { DP_RESULT_VERSION = 2 };
+#define DP_RESULT_SCHEMA "dflash-parity-result"
 
 /* The table of one check: a line a stage, a line an arm, the verdict. With `failures_only` passing lines are left out.
  */
@@ -27,8 +28,20 @@ void dp_report_explain(FILE *to, const dp_result *result);
 /* One line that ends a table: the verdict and what it rests on. */
 void dp_report_verdict(FILE *to, const dp_result *result);
 
-/* The result object; the caller deletes it. NULL when out of memory. `command` reproduces the run. */
-cJSON *dp_report_json(const dp_result *result, const char *command);
+/*
+ * The document of one run, in three steps: begun before the first case (its `when` is that moment), each case added in
+ * order, ended with the verdict. NULL when out of memory; the other two take a NULL document and do nothing. The caller
+ * deletes it. `tool` is "check" or "gate", `command` reproduces the run, `filter` may be NULL.
+ */
+cJSON *dp_document_begin(const char *tool, const char *command, const char *filter);
+void dp_document_add(cJSON *document, const char *name, const dp_result *result);
+void dp_document_end(cJSON *document, dp_verdict verdict);
+
+/* One case as JSON (report_case.c), and its parts (report_stage.c, report_plots.c). NULL when out of memory. */
+cJSON *dp_case_json(const char *name, const dp_result *result);
+cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot); /* plot may be NULL */
+cJSON *dp_arm_json(const dp_arm_result *arm);
+cJSON *dp_plots_json(const dp_plot_data *data);
 
 /* Writes JSON to `path`, whole or not at all. */
 df_status dp_write_json(const char *path, const cJSON *json, df_error *err);

@@ -1,113 +1,77 @@
-/* report_json.c - a result as JSON, the file that machines read. */
+/* report_json.c - the document of a run: its head, its verdict, and the file it becomes. */
 #include "report.h"
 
 #include "environment.h"
 #include "error.h"
+#include "json_number.h"
 #include "text_file.h"
 
-#include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
-/* JSON has no infinity and no NaN: null stands for both, and the counts beside it say which. */
-static void add_number(cJSON *object, const char *key, double value) {
-    if (isfinite(value))
-        cJSON_AddNumberToObject(object, key, value);
+enum { WHEN_TEXT = 32 };
+
+/* "2026-01-31T12:00:00Z" */
+static void now(char text[WHEN_TEXT]) {
+    struct tm utc;
+    const time_t seconds = time(NULL);
+    if (gmtime_r(&seconds, &utc) == NULL || strftime(text, WHEN_TEXT, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
+        snprintf(text, WHEN_TEXT, "1970-01-01T00:00:00Z");
+}
+
+/* The environment's facts about a device, those of the first case that ran on one. */
+static void add_device(cJSON *environment, const df_device_facts *facts) {
+    static const char *const keys[] = {"gpu", "driver", "cublas"};
+    const bool ran = facts != NULL && facts->device[0] != '\0';
+    const char *const values[] = {ran ? facts->device : "", ran ? facts->driver : "", ran ? facts->cublas : ""};
+    if (cJSON_IsString(cJSON_GetObjectItemCaseSensitive(environment, "gpu"))) return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(environment, keys[i]);
+        cJSON_AddItemToObject(environment, keys[i],
+                              values[i][0] != '\0' ? cJSON_CreateString(values[i]) : cJSON_CreateNull());
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(environment, "tf32");
+    cJSON_AddItemToObject(environment, "tf32", ran ? cJSON_CreateBool(facts->tf32) : cJSON_CreateNull());
+}
+
+cJSON *dp_document_begin(const char *tool, const char *command, const char *filter) {
+    char when[WHEN_TEXT];
+    cJSON *document = cJSON_CreateObject();
+    now(when);
+    cJSON_AddStringToObject(document, "schema", DP_RESULT_SCHEMA);
+    cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
+    cJSON_AddStringToObject(document, "tool", tool);
+    cJSON_AddNullToObject(document, "verdict"); /* until the end, so that the head of the file shows it */
+    cJSON_AddNullToObject(document, "exit_code");
+    cJSON_AddStringToObject(document, "command", command);
+    cJSON_AddStringToObject(document, "when", when);
+    if (filter != NULL)
+        cJSON_AddStringToObject(document, "filter", filter);
     else
-        cJSON_AddNullToObject(object, key);
+        cJSON_AddNullToObject(document, "filter");
+    cJSON_AddNumberToObject(document, "seconds", 0.0);
+    cJSON *environment = dp_environment();
+    add_device(environment, NULL);
+    cJSON_AddItemToObject(document, "environment", environment);
+    cJSON_AddArrayToObject(document, "cases");
+    return document;
 }
 
-static cJSON *stage_json(const dp_stage_result *stage) {
-    const dp_difference *d = &stage->difference;
-    cJSON *object = cJSON_CreateObject();
-    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
-    for (int i = 0; i < stage->rank; i++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)stage->dim[i]));
-    cJSON_AddStringToObject(object, "name", stage->name);
-    cJSON_AddBoolToObject(object, "pass", stage->pass);
-    cJSON_AddBoolToObject(object, "warn", stage->pass && stage->headroom < DP_WARN_HEADROOM);
-    cJSON_AddNumberToObject(object, "compared", (double)d->count);
-    cJSON_AddBoolToObject(object, "exact", stage->exact);
-    if (stage->exact) cJSON_AddNumberToObject(object, "mismatches", (double)d->mismatches);
-    add_number(object, "rel_l2", d->l2_rel);
-    add_number(object, "max_rel_rms", d->max_rel);
-    add_number(object, "max_abs", d->max_abs);
-    add_number(object, "cosine", d->cosine);
-    add_number(object, "ulp_median", d->ulp_median);
-    add_number(object, "ulp_p99", d->ulp_p99);
-    add_number(object, "ulp_max", d->ulp_max);
-    cJSON_AddNumberToObject(object, "nonfinite", (double)d->nonfinite);
-    cJSON_AddNumberToObject(object, "sign_flips", (double)d->sign_flips);
-    cJSON_AddNumberToObject(object, "worst_index", (double)d->worst);
-    add_number(object, "worst_got", d->worst_got);
-    add_number(object, "worst_want", d->worst_want);
-    add_number(object, "bar_rel_l2", stage->bar.l2_rel);
-    add_number(object, "bar_max_rel_rms", stage->bar.max_rel);
-    add_number(object, "bracket_rel_l2", stage->bar.bracket_l2_rel);
-    add_number(object, "bracket_max_rel_rms", stage->bar.bracket_max_rel);
-    cJSON_AddStringToObject(object, "bar_origin", stage->bar.origin);
-    add_number(object, "headroom", stage->headroom);
-    return object;
+void dp_document_add(cJSON *document, const char *name, const dp_result *result) {
+    if (document != NULL) add_device(cJSON_GetObjectItemCaseSensitive(document, "environment"), &result->device);
+    cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(document, "cases"), dp_case_json(name, result));
 }
 
-static cJSON *arm_json(const dp_arm_result *arm) {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "name", arm->name);
-    cJSON_AddNumberToObject(object, "rows_per_ingest", arm->chunk);
-    cJSON_AddBoolToObject(object, "identical", arm->identical);
-    cJSON_AddNumberToObject(object, "compared", (double)arm->compared);
-    if (arm->nonfinite) cJSON_AddBoolToObject(object, "nonfinite", true);
-    if (!arm->identical) {
-        cJSON *first = cJSON_AddObjectToObject(object, "first_difference");
-        char bits[16];
-        cJSON_AddStringToObject(first, "stage", arm->stage);
-        cJSON_AddNumberToObject(first, "index", (double)arm->index);
-        snprintf(bits, sizeof bits, "0x%08x", arm->block_bits);
-        cJSON_AddStringToObject(first, "block", bits);
-        snprintf(bits, sizeof bits, "0x%08x", arm->round_bits);
-        cJSON_AddStringToObject(first, "round", bits);
+void dp_document_end(cJSON *document, dp_verdict verdict) {
+    const cJSON *item;
+    double seconds = 0.0, one;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "cases")) {
+        const cJSON *times = cJSON_GetObjectItemCaseSensitive(item, "seconds");
+        if (dp_json_read_number(cJSON_GetObjectItemCaseSensitive(times, "total"), &one)) seconds += one;
     }
-    return object;
-}
-
-cJSON *dp_report_json(const dp_result *result, const char *command) {
-    cJSON *object = cJSON_CreateObject();
-    if (object == NULL) return NULL;
-    cJSON_AddStringToObject(object, "schema", "dflash-parity-result");
-    cJSON_AddNumberToObject(object, "schema_version", DP_RESULT_VERSION);
-    cJSON_AddStringToObject(object, "verdict", dp_verdict_name(result->verdict));
-    cJSON_AddNumberToObject(object, "exit_code", dp_verdict_exit_code(result->verdict));
-    if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR) {
-        cJSON *error = cJSON_AddObjectToObject(object, "error");
-        cJSON_AddStringToObject(error, "code", result->error.code);
-        cJSON_AddStringToObject(error, "message", result->error.message);
-    }
-    cJSON_AddStringToObject(object, "command", command);
-    cJSON_AddStringToObject(object, "checkpoint", result->options->checkpoint);
-    cJSON_AddStringToObject(object, "oracle", result->options->oracle);
-    cJSON_AddStringToObject(object, "precision", df_precision_name(result->options->precision));
-    if (result->options->filter != NULL) cJSON_AddStringToObject(object, "filter", result->options->filter);
-    cJSON_AddStringToObject(object, "family", df_family_name(result->family));
-    dp_add_device(object, &result->device);
-    cJSON_AddStringToObject(object, "isa", result->isa);
-    cJSON_AddNumberToObject(object, "threads", result->threads);
-    cJSON_AddNumberToObject(object, "context_rows", result->context);
-    cJSON_AddNumberToObject(object, "block_rows", result->block);
-    cJSON_AddNumberToObject(object, "stages_known", result->stages_known);
-    cJSON_AddNumberToObject(object, "stages_compared", result->stage_count);
-    cJSON_AddNumberToObject(object, "stages_failed", result->failed_stages);
-    cJSON_AddNumberToObject(object, "arms_compared", result->arm_count);
-    cJSON_AddNumberToObject(object, "arms_failed", result->failed_arms);
-    cJSON_AddNumberToObject(object, "warnings", result->warnings);
-    cJSON *stages = cJSON_AddArrayToObject(object, "stages");
-    for (int i = 0; i < result->stage_count; i++) cJSON_AddItemToArray(stages, stage_json(&result->stage[i]));
-    cJSON *arms = cJSON_AddArrayToObject(object, "rounds");
-    for (int i = 0; i < result->arm_count; i++) cJSON_AddItemToArray(arms, arm_json(&result->arm[i]));
-    cJSON *seconds = cJSON_AddObjectToObject(object, "seconds");
-    add_number(seconds, "load", result->load_seconds);
-    add_number(seconds, "provenance", result->provenance_seconds);
-    add_number(seconds, "forward", result->forward_seconds);
-    add_number(seconds, "total", result->total_seconds);
-    cJSON_AddItemToObject(object, "environment", dp_environment());
-    return object;
+    cJSON_ReplaceItemInObjectCaseSensitive(document, "verdict", cJSON_CreateString(dp_verdict_name(verdict)));
+    cJSON_ReplaceItemInObjectCaseSensitive(document, "exit_code", cJSON_CreateNumber(dp_verdict_exit_code(verdict)));
+    cJSON_ReplaceItemInObjectCaseSensitive(document, "seconds", dp_json_number(seconds));
 }
 
 df_status dp_write_json(const char *path, const cJSON *json, df_error *err) {

@@ -9,6 +9,7 @@
 #include "geometry.h"
 #include "hosted.h"
 #include "output.h"
+#include "plot_collect.h"
 #include "proposal.h"
 
 #include <math.h>
@@ -60,7 +61,7 @@ static df_status admit(check *c, dp_result *out) {
     out->context = c->in.context;
     out->block = c->in.config.block;
     out->stages_known = c->in.stages.count;
-    return status;
+    return status == DF_OK && o->report ? dp_facts_of_admission(&c->in, &out->facts, c->err) : status;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
@@ -102,6 +103,8 @@ static df_status load(check *c, dp_result *out) {
     start = dp_seconds();
     status =
         dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
+    if (status == DF_OK && c->options->report)
+        status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
     if (status == DF_OK && !df_engine_on_host(c->engine)) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
@@ -314,6 +317,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
                                   .products = df_products_name(options->products)}};
     check c = {.options = options, .err = &out->error};
     const double start = dp_seconds();
+    if (options->report) dp_facts_of_files(options->checkpoint, options->oracle, &out->facts);
     df_status status = admit(&c, out);
     if (status == DF_OK) status = load(&c, out);
     const double forward = dp_seconds();
@@ -322,6 +326,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = compare_stages(&c, out);
     if (status == DF_OK) status = run_isolated(&c, out);
     if (status == DF_OK) status = dp_growth(out, c.err);
+    if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
     if (status == DF_OK) status = compare_arms(&c, out);
     out->verdict = verdict_of(status, out);
     check_release(&c);
@@ -334,6 +339,8 @@ void dp_result_release(dp_result *result) {
     result->stage = NULL;
     result->layer = NULL;
     result->stage_count = result->layer_count = 0;
+    dp_facts_release(&result->facts);
+    dp_plot_data_release(&result->plot);
 }
 
 const dp_stage_result *dp_worst_stage(const dp_result *result) {

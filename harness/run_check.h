@@ -13,7 +13,9 @@
 #include "envelope.h"
 #include "growth.h"
 #include "isolated.h"
+#include "plot_data.h"
 #include "rounds.h"
+#include "run_facts.h"
 
 typedef enum dp_verdict {
     DP_PASS = 0,
@@ -39,6 +41,7 @@ typedef struct dp_check_options {
     df_backend backend;
     df_class numeric_class;
     df_products products;
+    bool report; /* also collect what only a result file holds: digests, geometry, plot data */
 } dp_check_options;
 
 typedef struct dp_stage_result {
@@ -72,6 +75,8 @@ typedef struct dp_result {
     int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
     dp_layer_growth *layer;              /* owned, [layer_count]: those whose output and input were both compared */
     int layer_count;
+    dp_run_facts facts; /* owned; empty unless options->report */
+    dp_plot_data plot;  /* owned; likewise */
     double load_seconds, provenance_seconds, forward_seconds, total_seconds;
 } dp_result;
 

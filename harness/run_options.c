@@ -3,6 +3,7 @@
 
 #include "atomic_file.h"
 #include "cli.h"
+#include "render.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,36 @@ bool dp_parse_isa(const char *name, df_isa *isa) {
             return true;
         }
     return false;
+}
+
+/* FORMAT=FILE */
+static bool take_report(const char *command, const char *value, dp_run_options *options, int *code) {
+    const char *equals = strchr(value, '=');
+    dp_report_format format;
+    if (equals == NULL || equals[1] == '\0' || !dp_report_format_parse(value, (size_t)(equals - value), &format))
+        *code = dp_usage_error(command,
+                               "--report takes FORMAT=FILE with the format text, markdown, junit, github or "
+                               "html, found '%s'",
+                               value);
+    else if (options->report_count == DP_MOST_REPORTS)
+        *code = dp_usage_error(command, "--report may be given %d times", DP_MOST_REPORTS);
+    else {
+        options->report[options->report_count++] = value;
+        return true;
+    }
+    return false;
+}
+
+bool dp_run_wants_result(const dp_run_options *options) {
+    return options->json || options->out != NULL || options->history != NULL || options->report_count > 0;
+}
+
+const char *dp_base_name(const char *path, int *length) {
+    const char *name = path;
+    for (const char *at = path; *at != '\0'; at++)
+        if (*at == '/' && at[1] != '\0' && at[1] != '/') name = at + 1;
+    *length = (int)strcspn(name, "/");
+    return name;
 }
 
 /* The number of the name that `value` is, by a function that names them. */
@@ -59,7 +90,8 @@ static int take_engine_option(const char *command, const char *word, const char 
 }
 
 static bool takes_value(const char *word) {
-    static const char *const words[] = {"-k", "--out", "--threads", "--isa", "--backend", "--class", "--products"};
+    static const char *const words[] = {"-k",      "--out",      "--threads", "--isa",   "--backend",
+                                        "--class", "--products", "--history", "--report"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(word, words[i]) == 0) return true;
     return false;
@@ -105,7 +137,11 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
     else if (strcmp(word, "--out") == 0) {
         options->out = value;
         return check_out(command, value, code);
-    } else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
+    } else if (strcmp(word, "--history") == 0)
+        options->history = value;
+    else if (strcmp(word, "--report") == 0 && !take_report(command, value, options, code))
+        return -1;
+    else if (strcmp(word, "--threads") == 0 && !dp_parse_int(value, 1, MOST_THREADS, &options->threads)) {
         *code = dp_usage_error(command, "--threads takes a whole number from 1 to %d, found '%s'", MOST_THREADS, value);
         return -1;
     }

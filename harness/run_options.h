@@ -6,9 +6,14 @@
 
 #include "dflash.h"
 
+enum { DP_MOST_REPORTS = 8 };
+
 typedef struct dp_run_options {
-    const char *filter; /* -k */
-    const char *out;    /* --out FILE */
+    const char *filter;                  /* -k */
+    const char *out;                     /* --out FILE */
+    const char *history;                 /* --history FILE */
+    const char *report[DP_MOST_REPORTS]; /* --report FORMAT=FILE, checked for form */
+    int report_count;
     bool json, list, help;
     long threads;
     df_isa isa;
@@ -29,6 +34,9 @@ typedef struct dp_run_options {
     "  --isa NAME        generic, avx2 or avx512 (default: the best here); nor on this\n" DP_BACKEND_OPTIONS_HELP      \
     "  --json            print the result as JSON instead of a table\n"                                                \
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"                                    \
+    "  --report F=FILE   also render the result to FILE as F: text, markdown, junit, github or html; may be "          \
+    "repeated\n"                                                                                                       \
+    "  --history FILE    also append one line about this run to FILE (see dflash-parity history)\n"                    \
     "  --help            this text\n"
 
 /* Tries to take argv[*index] (and its value) as a shared option. 1: taken, *index is at its last word; 0: not a shared
@@ -36,6 +44,11 @@ typedef struct dp_run_options {
  * given before, shared or not, is a usage error, and a file of --out that cannot be written an error at once. */
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code);
 
+/* Whether the whole result is wanted, and not only its table. */
+bool dp_run_wants_result(const dp_run_options *options);
+
+/* Of the last part of a path: where it begins, and its length without the slashes at its end. */
+const char *dp_base_name(const char *path, int *length);
 /* generic, avx2, avx512. False: no such name. */
 bool dp_parse_isa(const char *name, df_isa *isa);
 bool dp_parse_backend(const char *name, df_backend *out); /* cpu, cuda */

@@ -67,7 +67,7 @@ class Tally:
 
     def take(self, case: dict, result: dict) -> None:
         self.runs += 1
-        for stage in result["stages"]:
+        for stage in result["cases"][0]["stages"]:
             self.stages += 1
             self.isolated += bool((stage.get("isolated") or {}).get("judged"))
             headroom = stage.get("headroom")
@@ -81,7 +81,7 @@ class Tally:
     @staticmethod
     def over_bracket(stage: dict, measure: str) -> float:
         """How many times the basis of its bar an error is; 0 where that is one rounding and not the spread."""
-        error, bracket = stage.get(measure), stage.get(f"bracket_{measure}")
+        error, bracket = stage["chained"].get(measure), (stage["bar"] or {}).get(f"bracket_{measure}")
         if not isinstance(error, (int, float)) or not isinstance(bracket, (int, float)) or bracket < ROUNDING:
             return 0.0
         return error / bracket
@@ -106,8 +106,13 @@ def one_run(program: Path, case: dict, seed: int, folder: Path, tally: Tally) ->
     tally.take(case, result)
     if done.returncode != 0:
         tally.alarms += 1
-        error = result.get("error") or {}
-        failed = [stage["name"] for stage in result["stages"] if not stage["pass"]]
+        item = result["cases"][0]
+        error = item.get("error") or {}
+        failed = [
+            stage["name"]
+            for stage in item["stages"]
+            if not stage["pass"] or (stage["isolated"] and not stage["isolated"]["pass"])
+        ]
         print(f"ALARM {case['name']}, {inputs}: {result['verdict']} {error.get('message', '')} {' '.join(failed[:4])}")
         print(f"  {remake(case, inputs)}", flush=True)
 

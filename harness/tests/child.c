@@ -98,6 +98,17 @@ cJSON *child_json(child run, int code) {
     return document;
 }
 
+cJSON *child_case(child run, int code) {
+    cJSON *document = child_json(run, code);
+    cJSON *cases = cJSON_GetObjectItemCaseSensitive(document, "cases");
+    ck_assert_int_eq(cJSON_GetArraySize(cases), 1);
+    cJSON *one = cJSON_DetachItemFromArray(cases, 0);
+    ck_assert_str_eq(child_text(document, "schema"), "dflash-parity-result");
+    ck_assert_str_eq(child_text(document, "verdict"), child_text(one, "verdict"));
+    cJSON_Delete(document);
+    return one;
+}
+
 const char *child_text(const cJSON *object, const char *key) {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
     ck_assert_msg(text != NULL, "there is no string %s", key);

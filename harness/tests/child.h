@@ -29,6 +29,9 @@ void child_release(child *run);
 void child_expect(child run, int code, const char *out, const char *err);
 /* Standard output as JSON, of a run that ended with this code; delete it. Releases the run. */
 cJSON *child_json(child run, int code);
+/* The one case of a result document, as an object of its own; the document's verdict and command are checked against
+ * it. */
+cJSON *child_case(child run, int code);
 /* The string at a key of an object; fails the test when there is none. */
 const char *child_text(const cJSON *object, const char *key);
 

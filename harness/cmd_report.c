@@ -1,0 +1,71 @@
+/* cmd_report.c - `dflash-parity report`: a result file rendered again, for another reader. */
+#include "commands.h"
+
+#include "cli.h"
+#include "colour.h"
+#include "output.h"
+#include "render.h"
+#include "text_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: dflash-parity report RESULT [--as FORMAT] [--out FILE]\n"
+    "\n"
+    "Renders a file that check or gate wrote with --out (reports/RESULT.md). It reads nothing else, so old results "
+    "can\n"
+    "be rendered where neither checkpoint nor oracle is.\n"
+    "\n"
+    "  --as FORMAT       text (default), markdown (for a job summary), junit (XML), github (annotations) or html\n"
+    "  --out FILE        write to FILE, whole or not at all, instead of standard output\n"
+    "  --help            this text\n"
+    "\n"
+    "Exit codes: 0 it was rendered, whatever its verdict, 2 usage, 3 refused (no result file of this version), 4\n"
+    "runtime.\n";
+
+static int render(const char *path, dp_report_format format, const char *out) {
+    dp_result_file file;
+    df_error err;
+    char *text = NULL;
+    int code = DP_EXIT_PASS;
+    df_status status = dp_result_read(path, &file, &err);
+    if (status == DF_OK) status = dp_render(&file, format, &text, &err);
+    if (status == DF_OK && out != NULL) status = dp_text_file_write(out, text, &err);
+    if (status == DF_OK && out == NULL) {
+        if (format == DP_REPORT_TEXT && dp_colour_wanted(stdout))
+            dp_colour_write(stdout, text);
+        else
+            fputs(text, stdout);
+        code = dp_finish_output("report", code);
+    }
+    if (status != DF_OK) code = dp_report_error("report", &err);
+    free(text);
+    dp_result_file_release(&file);
+    return code;
+}
+
+int cmd_report(int argc, char **argv) {
+    const char *path = NULL, *as = NULL, *out = NULL;
+    dp_report_format format = DP_REPORT_TEXT;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return DP_EXIT_PASS;
+        }
+        const char **value = strcmp(argv[i], "--as") == 0 ? &as : strcmp(argv[i], "--out") == 0 ? &out : NULL;
+        if (value == NULL && argv[i][0] == '-') return dp_usage_error("report", "unknown option '%s'", argv[i]);
+        if (value != NULL && i + 1 >= argc) return dp_usage_error("report", "%s needs a value", argv[i]);
+        const char *word = argv[i];
+        if (value == NULL)
+            value = &path;
+        else
+            i++;
+        if (*value != NULL) return dp_usage_error("report", "'%s' is one too many", word);
+        *value = argv[i];
+    }
+    if (path == NULL) return dp_usage_error("report", "RESULT is missing");
+    if (as != NULL && !dp_report_format_parse(as, strlen(as), &format))
+        return dp_usage_error("report", "--as takes text, markdown, junit, github or html, found '%s'", as);
+    return render(path, format, out);
+}
