@@ -127,18 +127,27 @@ static inline dp_approx dp_exp(const dp_class_model *m, dp_approx x) {
 
 /* tanh x: its slope 1 - tanh^2 is largest at the end of the interval that is nearest to 0. */
 static inline dp_approx dp_tanh(const dp_class_model *m, dp_approx x) {
-    const double near = tanh(fmax(fabs(x.value) - x.error, 0.0)), slope = 1.0 - near * near;
-    const dp_approx moved = {tanh(x.value), slope * x.error, slope * slope * x.variance};
+    const double near = tanh(fmax(fabs(x.value) - x.error, 0.0)), slope = 1.0 - near * near, y = tanh(x.value);
+    const dp_approx moved = {y, fmin(slope * x.error, 1.0 + fabs(y)), slope * slope * x.variance}; /* in [-1, 1] */
     return dp_function(m, moved, m->tanh_error);
 }
 
-/* a / (1 + e^-x). Where e^-x is, or may be, past the largest number of the format, the quotient may come out as 0:
- * it is then off by no more than its own size. */
+/* a / (1 + e^-x) for an `a` whose sign is sure. Where e^-x is, or may be, past the largest number of the format, the
+ * quotient may come out as 0: it is then off by no more than its own size. Whatever x is off by, computed and true
+ * quotient lie between 0 and a. */
 static inline dp_approx dp_logistic(const dp_class_model *m, dp_approx a, dp_approx x) {
     const dp_approx e = dp_exp(m, (dp_approx){-x.value, x.error, x.variance});
-    if (e.value + e.error < m->largest) return dp_div(m, a, dp_add(m, dp_exactly(1.0), e));
-    const double small = exp(x.value), whole = (fabs(a.value) + a.error) * exp(x.value + x.error) + m->least;
-    return (dp_approx){a.value * small / (1.0 + small), whole, whole * whole};
+    const double most = fabs(a.value) + a.error;
+    dp_approx y;
+    if (e.value + e.error < m->largest) {
+        y = dp_div(m, a, dp_add(m, dp_exactly(1.0), e));
+    } else {
+        const double whole = most * exp(x.value + x.error) + m->least;
+        y = (dp_approx){a.value / (1.0 + exp(-x.value)), whole, whole * whole};
+    }
+    if (!(y.error <= most)) y.error = most;
+    y.variance = fmin(y.variance, most * most);
+    return y;
 }
 
 #endif

@@ -14,8 +14,11 @@ typedef enum constant_index {
     FLOAT64_LARGEST,
     SEGMENT,
     TF32_OPERAND,
+    TF32_LEAST,
     BF16_OPERAND,
+    BF16_LEAST,
     SPLIT_OPERAND,
+    SPLIT_LEFT_OUT,
     SPLIT_PRODUCTS,
     TRUNCATED_UNIT,
     EXP_ULP,
@@ -38,10 +41,15 @@ static const dp_bound_constant constants[CONSTANTS] = {
                          "the largest float64; results past it are infinite"},
     [SEGMENT] = {"segment of a canonical sum", DF_SEGMENT, "the exact class's order of summation, impl/canon.h"},
     [TF32_OPERAND] = {"tf32 operand", 0x1p-11, "11 significant bits, rounded to nearest"},
-    [BF16_OPERAND] = {"bf16 operand", 0x1p-9, "8 significant bits, rounded to nearest"},
-    [SPLIT_OPERAND] = {"bf16 pair operand", 0x1p-18,
-                       "a value held as the sum of two bf16: the second holds the rest of "
-                       "the first to 8 bits, 2^-9 of 2^-9"},
+    [TF32_LEAST] = {"tf32 underflow", 0x1p-137, "half the least subnormal of tf32, 2^-126 over 2^10"},
+    [BF16_OPERAND] = {"bf16 operand", 0x1p-8, "8 significant bits, rounded to nearest: half of 2^-7"},
+    [BF16_LEAST] = {"bf16 underflow", 0x1p-134, "half the least subnormal of bf16, 2^-126 over 2^7"},
+    [SPLIT_OPERAND] = {"bf16 pair operand", 0x1p-17,
+                       "a value held as the sum of two bf16: what the first leaves is below 2^-8, so its leading bit "
+                       "is worth 2^-9 at most, and the second rounds that to 8 bits"},
+    [SPLIT_LEFT_OUT] = {"second times second of two bf16 pairs", 0x1p-16,
+                        "the fast attention leaves this product out (impl/cuda/attend_fast.cuh); each is 2^-8 of its "
+                        "value at most"},
     [SPLIT_PRODUCTS] = {"products of a bf16 pair", 2.125,
                         "each activation is multiplied twice, and a step of the tensor cores adds 16 products to one "
                         "accumulator, 17 terms: 2 x 17 / 16 roundings to a term"},
@@ -68,9 +76,11 @@ const dp_bound_constant *dp_bound_constant_at(int index) {
     return index >= 0 && index < CONSTANTS ? &constants[index] : NULL;
 }
 
-static double operand_of(df_products products) {
-    if (products == DF_PRODUCTS_TF32) return constant(TF32_OPERAND);
-    return products == DF_PRODUCTS_BF16 ? constant(BF16_OPERAND) : 0.0;
+static dp_operands operands_of(df_products products) {
+    const bool tf32 = products == DF_PRODUCTS_TF32;
+    if (products == DF_PRODUCTS_F32) return (dp_operands){.first = 0.0};
+    const double relative = constant(tf32 ? TF32_OPERAND : BF16_OPERAND);
+    return (dp_operands){relative, relative, .least = constant(tf32 ? TF32_LEAST : BF16_LEAST)};
 }
 
 dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_products products) {
@@ -81,8 +91,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
                             .largest = constant(FLOAT32_LARGEST),
                             .segment = (int)constant(SEGMENT),
                             .chain = 1.0,
-                            .weight_operand = operand_of(products),
-                            .activation_operand = operand_of(products),
+                            .product = operands_of(products),
                             .exp_error = constant(EXP_ULP),
                             .tanh_error = constant(TANH_ULP),
                             .even = true,
@@ -98,7 +107,11 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
         model.unit = constant(TRUNCATED_UNIT);
         model.even = false; /* what is cut off always lies on one side */
         model.chain = constant(SPLIT_PRODUCTS);
-        model.activation_operand = fmax(model.activation_operand, constant(SPLIT_OPERAND));
+        model.product = (dp_operands){.second = constant(SPLIT_OPERAND), .least = constant(BF16_LEAST)};
+        model.attention = (dp_operands){.first = constant(SPLIT_OPERAND),
+                                        .second = constant(SPLIT_OPERAND),
+                                        .least = constant(BF16_LEAST),
+                                        .left_out = constant(SPLIT_LEFT_OUT)};
         model.exp_error = constant(FAST_EXP_ULP);
     }
     return model;
@@ -106,7 +119,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
 
 double dp_class_coarseness(df_class numeric_class) {
     const dp_class_model model = dp_class_model_of(DF_BACKEND_CPU, numeric_class, DF_PRODUCTS_F32);
-    return fmax(1.0, fmax(model.unit, fmax(model.weight_operand, model.activation_operand)) / constant(FLOAT32_UNIT));
+    return fmax(1.0, fmax(model.unit, fmax(model.product.first, model.product.second)) / constant(FLOAT32_UNIT));
 }
 
 dp_class_model dp_class_model_reference(void) {
@@ -189,6 +202,9 @@ const char *dp_bound_text(df_stage stage, const dp_class_model *model) {
     case DF_STAGE_MARKOV_LOGITS:
         return "sum |w| du + ulp/2 of the partial sums and of the sum with the logit";
     default:
+        if (model->product.second > 0.0)
+            return model->segment > 0 ? "ulp/2 of the partial sums + rounded operands, sum |w||dx| + |dw||x|"
+                                      : "(gamma_K + rounded operands) sum |w||x|, any order";
         return model->segment > 0 ? "sum of ulp/2 of the partial sums, canonical order"
                                   : "gamma_K sum |w||x|, any order";
     }

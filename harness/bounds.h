@@ -9,6 +9,12 @@
 
 #include "dflash.h"
 
+/* What is lost of the two operands of a product before they are multiplied: at most a share of each, or `least` where
+ * that is more, and a share of the product that is left out. All zero: nothing. */
+typedef struct dp_operands {
+    double first, second, least, left_out;
+} dp_operands;
+
 /* The rounding behaviour of one numeric class. Relative errors are of the exact result of an operation. */
 typedef struct dp_class_model {
     const char *name;
@@ -18,8 +24,9 @@ typedef struct dp_class_model {
     int segment;  /* terms of a sum that are added from left to right before segments are joined in a tree; 0: the order
                      is not known */
     double chain; /* roundings that a term may pass through, as a multiple of the terms; for unknown orders */
-    double weight_operand, activation_operand; /* relative error of rounding the operands of a product */
-    double exp_error, tanh_error;              /* of the class's functions, in units in the last place */
+    dp_operands product;          /* weight, activation */
+    dp_operands attention;        /* key, query; share of a key, value */
+    double exp_error, tanh_error; /* of the class's functions, in units in the last place */
     bool even;    /* roundings are to nearest, so that errors are even and independent; false: nothing but the bound is
                      known */
     bool fused;   /* a product that is added to something is not rounded before */

@@ -7,7 +7,6 @@ typedef struct part {
     double error;     /* of its roundings alone */
     double variance;  /* of its roundings */
     double magnitude; /* sum |a b| */
-    double square;    /* sum (a b)^2 */
 } part;
 
 static size_t stride_of(const dp_terms *t) { return t->stride_b > 0 ? t->stride_b : 1; }
@@ -29,7 +28,6 @@ static part run_chain(const dp_class_model *m, const dp_terms *t, int first, int
         if (term == 0.0 && t->slack == 0.0) continue;
         p.value += term;
         p.magnitude += fabs(term);
-        p.square += term * term;
         const double typical = dp_half_ulp(m, fabs(p.value));
         exact = exact && m->float32 && (double)(float)p.value == p.value;
         if (!exact) p.error += dp_half_ulp(m, fabs(p.value) + p.error + t->slack);
@@ -45,8 +43,7 @@ static part join(const dp_class_model *m, const dp_terms *t, part left, part rig
     part p = {.value = left.value + right.value,
               .error = left.error + right.error,
               .variance = left.variance + right.variance,
-              .magnitude = left.magnitude + right.magnitude,
-              .square = left.square + right.square};
+              .magnitude = left.magnitude + right.magnitude};
     if (t->slack == 0.0 && (left.magnitude == 0.0 || right.magnitude == 0.0)) return p; /* adding 0 rounds nothing */
     const double typical = dp_half_ulp(m, fabs(p.value));
     p.error += dp_half_ulp(m, fabs(p.value) + p.error + t->slack);
@@ -77,16 +74,31 @@ static part tree(const dp_class_model *m, const dp_terms *t, int first, int last
     return join(m, t, tree(m, t, first, above), tree(m, t, above, last));
 }
 
+/* What rounding the operands first changes is like an error of the terms: |a^ b^ - a b| <= |da| |b| + |a| |db| +
+ * |da| |db|. The mean square takes the largest value of what is left out, which is no rounding. */
+static void add_operands(dp_terms *t) {
+    const dp_operands o = *t->operands;
+    const size_t stride = stride_of(t);
+    double error = (o.first + o.second + o.first * o.second + o.left_out) * t->slack;
+    for (int k = 0; k < t->n; k++) {
+        const double a = fabs(t->a[k]), b = fabs(t->b[(size_t)k * stride]), left_out = o.left_out * a * b;
+        const double da = o.first > 0.0 ? fmax(o.first * a, o.least) : 0.0;
+        const double db = o.second > 0.0 ? fmax(o.second * b, o.least) : 0.0;
+        error += da * b + a * db + da * db + left_out;
+        t->variance += DP_ROUNDING_SQUARE * (da * da * b * b + a * a * db * db) + left_out * left_out;
+    }
+    t->slack += error;
+}
+
 double dp_gamma(double n, double unit) { return n * unit / (1.0 - n * unit); }
 
-dp_approx dp_sum_products(const dp_class_model *m, const dp_terms *t) {
-    if (t->n == 0) return dp_exactly(0.0);
-    part p = m->segment > 0 ? tree(m, t, 0, t->n) : run_chain(m, t, 0, t->n);
-    if (m->segment == 0) p.error = dp_gamma(m->chain * (double)t->n, m->unit) * (p.magnitude + t->slack);
-    const double w = t->operands ? m->weight_operand : 0.0, x = t->operands ? m->activation_operand : 0.0;
-    p.error += (w + x + w * x) * (p.magnitude + t->slack + p.error);
-    p.variance += DP_ROUNDING_SQUARE * (w * w + x * x) * p.square;
-    const double underflow = (double)t->n * m->least; /* each product may end below the normal numbers */
-    const double evaluation = dp_gamma((double)t->n, DP_EVALUATION_UNIT) * p.magnitude;
-    return (dp_approx){p.value, p.error + t->slack + underflow + evaluation, p.variance + t->variance};
+dp_approx dp_sum_products(const dp_class_model *m, const dp_terms *terms) {
+    dp_terms t = *terms;
+    if (t.n == 0) return dp_exactly(0.0);
+    if (t.operands != NULL && (t.operands->first > 0.0 || t.operands->second > 0.0)) add_operands(&t);
+    part p = m->segment > 0 ? tree(m, &t, 0, t.n) : run_chain(m, &t, 0, t.n);
+    if (m->segment == 0) p.error = dp_gamma(m->chain * (double)t.n, m->unit) * (p.magnitude + t.slack);
+    const double underflow = (double)t.n * m->least; /* each product may end below the normal numbers */
+    const double evaluation = dp_gamma((double)t.n, DP_EVALUATION_UNIT) * p.magnitude;
+    return (dp_approx){p.value, p.error + t.slack + underflow + evaluation, p.variance + t.variance};
 }

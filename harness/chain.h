@@ -16,8 +16,8 @@ typedef struct dp_terms {
     size_t stride_b;      /* from one element of b to the next; 0 counts as 1 */
     const int32_t *place; /* [n], increasing: the place of a term in the canonical order; NULL: its index */
     int n;
-    bool operands;          /* a product whose operands the class may round first: a weight, b activation */
-    double slack, variance; /* what the terms' own errors can change of the sum, and its mean square */
+    const dp_operands *operands; /* what the class loses of a and b first; NULL: nothing */
+    double slack, variance;      /* what the terms' own errors can change of the sum, and its mean square */
 } dp_terms;
 
 /* The sum of a[k] b[k]. `error` holds slack and roundings, `variance` both. */

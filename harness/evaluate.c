@@ -204,12 +204,20 @@ static df_status find_inputs(dp_job *job, df_error *err) {
     return DF_OK;
 }
 
-int64_t dp_evaluate_group(const df_config *c, const dp_stage_spec *spec) {
+/* A rounded weight is shared by all rows, a rounded activation by all columns. */
+static int64_t operand_group(const dp_operands *operands, const dp_stage_spec *spec) {
+    if (operands->first > 0.0) return dp_dims_product(spec->rank, spec->dim);
+    return operands->second > 0.0 ? dp_dims_product(spec->rank, spec->dim) / spec->dim[0] : 1;
+}
+
+int64_t dp_evaluate_group(const dp_class_model *m, const df_config *c, const dp_stage_spec *spec) {
+    const int64_t product = operand_group(&m->product, spec), attention = operand_group(&m->attention, spec);
     switch (spec->stage) {
     case DF_STAGE_ATTN_Q_NORM:
     case DF_STAGE_ATTN_K_NORM:
-    case DF_STAGE_ATTN_CONTEXT:
         return c->head_dim;
+    case DF_STAGE_ATTN_CONTEXT:
+        return attention > c->head_dim ? attention : c->head_dim;
     case DF_STAGE_CTX_FEATURES:
     case DF_STAGE_ATTN_NORM:
     case DF_STAGE_MLP_NORM:
@@ -219,7 +227,21 @@ int64_t dp_evaluate_group(const df_config *c, const dp_stage_spec *spec) {
     case DF_STAGE_SELECT_SCORES:
         return spec->dim[spec->rank - 1];
     case DF_STAGE_MARKOV_LOGITS:
-        return c->markov == DF_MARKOV_VANILLA ? 1 : spec->dim[spec->rank - 1];
+        return c->markov == DF_MARKOV_VANILLA || product > 1 ? product : spec->dim[spec->rank - 1];
+    case DF_STAGE_CTX_FC:
+    case DF_STAGE_ATTN_CONV_DYN:
+    case DF_STAGE_ATTN_Q_PROJ:
+    case DF_STAGE_ATTN_K_PROJ:
+    case DF_STAGE_ATTN_V:
+    case DF_STAGE_ATTN_O_PROJ:
+    case DF_STAGE_MLP_CONV_DYN:
+    case DF_STAGE_MLP_GATE:
+    case DF_STAGE_MLP_UP:
+    case DF_STAGE_MLP_DOWN:
+    case DF_STAGE_LOGITS:
+    case DF_STAGE_SELECT_HIDDEN:
+    case DF_STAGE_CONFIDENCE_RAW:
+        return product;
     default:
         return 1;
     }
@@ -259,7 +281,7 @@ void dp_matrix_row(const df_matrix *matrix, int64_t row, double *out) {
 dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row, const double *x,
                      dp_scratch *scratch) {
     dp_matrix_row(matrix, row, scratch->weight);
-    const dp_terms terms = {.a = scratch->weight, .b = x, .n = (int)matrix->in, .operands = true};
+    const dp_terms terms = {.a = scratch->weight, .b = x, .n = (int)matrix->in, .operands = &job->m->product};
     const dp_approx sum = dp_sum_products(job->m, &terms);
     return bias != NULL ? dp_add(job->m, sum, dp_exactly((double)bias[row])) : sum;
 }

@@ -42,9 +42,9 @@ df_status dp_evaluate(const dp_evaluation *evaluation, const dp_stage_spec *spec
  * starts from the inputs of the run alone is. */
 bool dp_evaluate_inputs(const dp_evaluation *evaluation, const dp_stage_spec *spec, bool *fed);
 
-/* Elements in a row whose roundings are shared: those of a norm's row, a query's head, a slot after its gates. Groups
- * are independent of each other. */
-int64_t dp_evaluate_group(const df_config *config, const dp_stage_spec *spec);
+/* Elements in a row whose roundings are shared: those of a norm's row, a query's head, a slot after its gates, and of
+ * what is multiplied by the same rounded operand. Groups are independent of each other. */
+int64_t dp_evaluate_group(const dp_class_model *model, const df_config *config, const dp_stage_spec *spec);
 
 /* Whether a stage can be evaluated at all. */
 bool dp_evaluable(df_stage stage);

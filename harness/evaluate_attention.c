@@ -47,7 +47,7 @@ static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, 
     const dp_approx common = {scale.value, scale.error, scale.error * scale.error}; /* the same for every score */
     double most = -INFINITY, off = 0.0;
     for (int j = q->low; j < q->high; j++) {
-        const dp_terms terms = {.a = keys + (size_t)j * q->stride, .b = x, .n = c->head_dim, .operands = true};
+        const dp_terms terms = {.a = keys + (size_t)j * q->stride, .b = x, .n = c->head_dim, .operands = &m->attention};
         const dp_approx score = dp_mul(m, dp_sum_products(m, &terms), common);
         scratch->key[j] = score;
         most = fmax(most, score.value);
@@ -107,7 +107,7 @@ dp_approx dp_attention_element(const dp_job *job, int64_t index, dp_scratch *scr
                       .stride_b = q.stride,
                       .place = job->e->pos + q.low,
                       .n = q.high - q.low,
-                      .operands = true};
+                      .operands = &m->attention};
     for (int j = q.low; j < q.high; j++)
         terms.slack += scratch->key[j].error * fabs(q.values[(size_t)j * q.stride + (size_t)d]);
     dp_approx numerator = dp_sum_products(m, &terms);

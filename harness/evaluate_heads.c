@@ -110,7 +110,7 @@ static dp_approx score_element(const dp_job *job, int64_t index, dp_scratch *scr
 static dp_approx approx_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row,
                                 const dp_approx *x, double *x_value, dp_scratch *scratch) {
     dp_matrix_row(matrix, row, scratch->weight);
-    dp_terms terms = {.a = scratch->weight, .b = x_value, .n = (int)matrix->in, .operands = true};
+    dp_terms terms = {.a = scratch->weight, .b = x_value, .n = (int)matrix->in, .operands = &job->m->product};
     for (int64_t k = 0; k < matrix->in; k++) {
         const double w = scratch->weight[k];
         x_value[k] = x[k].value;

@@ -188,7 +188,7 @@ static df_status judge_oracle(const run *r, const dp_stage_spec *spec, const dp_
     out->oracle_share = 0.0;
     for (int64_t i = 0; i < array->count; i++) {
         const double error = fabs(array->value[i] - want[i].value);
-        const double share = error == 0.0 && isfinite(want[i].error) ? 0.0 : error / want[i].error;
+        const double share = !isfinite(want[i].error) ? INFINITY : error == 0.0 ? 0.0 : error / want[i].error;
         if (isnan(share) || share > out->oracle_share) out->oracle_share = isnan(share) ? INFINITY : share;
     }
     if (out->oracle_share > 1.0) out->pass = false;
@@ -205,7 +205,7 @@ static df_status judge_array(const run *r, const dp_stage_spec *spec, const dp_r
     TRY(dp_evaluate(&e, spec, &selection, r->o->engine->pool, want, r->err));
     pick(recorded, array, got);
     TRY(dp_isolated_judge(&model, got, want, array, dp_row_length(spec->stage, spec->rank, spec->dim),
-                          dp_evaluate_group(&r->in->config, spec), out, r->err));
+                          dp_evaluate_group(&model, &r->in->config, spec), out, r->err));
     snprintf(out->bound, sizeof out->bound, "%s", dp_bound_text(spec->stage, &model));
     return judge_oracle(r, spec, array, want, out);
 }

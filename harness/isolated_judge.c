@@ -41,7 +41,7 @@ static void judge_bounds(const double *got, const dp_approx *want, const dp_arra
     out->worst = array->offset;
     for (int64_t i = 0; i < array->count; i++) {
         const double error = error_of(got, want, i), bound = want[i].error;
-        const double share = error == 0.0 && isfinite(bound) ? 0.0 : error / bound;
+        const double share = !isfinite(bound) ? INFINITY : error == 0.0 ? 0.0 : error / bound;
         if (error > 0.0) ratio[with_error++] = bound / error;
         if (i > 0 && share <= out->share) continue;
         out->share = isnan(share) ? INFINITY : share;

@@ -23,6 +23,12 @@ const char *dp_soak_profile(int index) {
     return index >= 0 && index < PROFILES ? names[index] : NULL;
 }
 
+/* Every second round of the profiles is one of float32 products. */
+static df_products products_of(int number) {
+    static const df_products round[] = {DF_PRODUCTS_F32, DF_PRODUCTS_TF32, DF_PRODUCTS_F32, DF_PRODUCTS_BF16};
+    return round[(size_t)(number / PROFILES) % (sizeof round / sizeof *round)];
+}
+
 /* One run in progress. */
 typedef struct soak {
     df_engine *engine;
@@ -31,6 +37,7 @@ typedef struct soak {
     const df_config *config;
     dp_stage_set stages;
     profile profile;
+    df_products products;
     uint64_t random;
     float *taps, *noise;
     double *taps_wide, *noise_wide;
@@ -95,7 +102,8 @@ static bool replace(void *user, const df_stage_view *view, float *value) {
 static df_status open_run(soak *s, const char *dir, df_precision precision) {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    TRY(df_engine_create(&(df_engine_options){.threads = 2, .poison_scratch = true}, &s->engine, s->err));
+    TRY(df_engine_create(&(df_engine_options){.products = s->products, .threads = 2, .poison_scratch = true},
+                         &s->engine, s->err));
     TRY(df_draft_load_as(s->engine, dir, precision, &s->draft, s->err));
     s->config = df_draft_config(s->draft);
     for (int i = 0; i < df_draft_tensor_count(s->draft); i++)
@@ -156,7 +164,7 @@ static df_status collect_given(soak *s) {
 
 static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *recorded, const char *dir, int number,
                        dp_soak *total) {
-    const dp_evaluation e = {.model = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32),
+    const dp_evaluation e = {.model = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, s->products),
                              .draft = s->draft,
                              .head = s->head,
                              .taps = s->taps_wide,
@@ -176,22 +184,24 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
         for (int64_t i = 0; i < count; i++)
             got[i] = recorded->integer != NULL ? (double)recorded->integer[i] : (double)recorded->value[i];
         status = dp_isolated_judge(&e.model, got, want, &array, dp_row_length(spec->stage, spec->rank, spec->dim),
-                                   dp_evaluate_group(s->config, spec), &out, s->err);
+                                   dp_evaluate_group(&e.model, s->config, spec), &out, s->err);
     }
     free(got);
     free(want);
     if (status != DF_OK) return status;
     total->stages++;
     total->elements += count;
-    if (out.tightness > 0.0 && s->profile == ORDINARY) {
+    if (out.tightness > 0.0 && s->profile == ORDINARY && s->products == DF_PRODUCTS_F32) {
         total->tightness[spec->stage] += out.tightness;
         total->judged[spec->stage]++;
     }
     if (!out.pass && total->alarms++ == 0)
         snprintf(total->first, sizeof total->first,
-                 "run %d, %s, %s, %s: share %g, noise %g of %g, peak %g of %g, not finite %lld, got %.9g for %.9g",
-                 number, dir, dp_soak_profile((int)s->profile), spec->name, out.share, out.noise, out.noise_bar,
-                 out.peak, out.peak_bar, (long long)out.difference.nonfinite, out.worst_got, out.worst_want);
+                 "run %d, %s, %s, %s products, %s: share %g, noise %g of %g, peak %g of %g, not finite %lld, got %.9g "
+                 "for %.9g",
+                 number, dir, dp_soak_profile((int)s->profile), df_products_name(s->products), spec->name, out.share,
+                 out.noise, out.noise_bar, out.peak, out.peak_bar, (long long)out.difference.nonfinite, out.worst_got,
+                 out.worst_want);
     return DF_OK;
 }
 
@@ -207,7 +217,7 @@ static df_status judge_all(soak *s, const char *dir, int number, dp_soak *total)
 
 df_status dp_soak_run(const char *dir, df_precision precision, uint64_t seed, int number, dp_soak *total,
                       df_error *err) {
-    soak s = {.profile = (profile)(number % PROFILES), .err = err};
+    soak s = {.profile = (profile)(number % PROFILES), .products = products_of(number), .err = err};
     s.random = dp_random_state(seed, 0, (uint64_t)number);
     df_status status = open_run(&s, dir, precision);
     if (status == DF_OK) status = make_inputs(&s);

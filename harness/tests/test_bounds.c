@@ -5,6 +5,8 @@
 #include "suites.h"
 
 #include "chain.h"
+#include "dtype.h"
+#include "isolated.h"
 #include "op_case.h"
 #include "text_file.h"
 
@@ -140,7 +142,7 @@ START_TEST(a_sum_lies_within_its_bound_and_about_its_expected_noise) {
             wide_a[k] = (double)a[k];
             wide_b[k] = (double)b[k];
         }
-        const dp_terms terms = {.a = wide_a, .b = wide_b, .n = N, .operands = true};
+        const dp_terms terms = {.a = wide_a, .b = wide_b, .n = N};
         const dp_approx sum = dp_sum_products(&exact, &terms), loose = dp_sum_products(&any, &terms);
         const double error = fabs((double)canonical(a, b, N) - sum.value);
         ck_assert(error <= sum.error);
@@ -152,16 +154,92 @@ START_TEST(a_sum_lies_within_its_bound_and_about_its_expected_noise) {
 }
 END_TEST
 
+/* Every 61st float from the least subnormal to 4. */
+enum { STEP = 61 };
+static const uint32_t last_bits = 0x40800000;
+
+START_TEST(what_rounding_an_operand_loses_is_what_the_table_says_and_no_less) {
+    const bool tf32 = _i == 0;
+    const dp_operands o =
+        dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, tf32 ? DF_PRODUCTS_TF32 : DF_PRODUCTS_BF16).product;
+    double worst = 0.0, worst_least = 0.0;
+    for (uint32_t bits = 1; bits < last_bits; bits += STEP) {
+        const float x = df_bits_to_f32(bits);
+        const double error = fabs((double)(tf32 ? df_round_to_tf32(x) : df_round_to_bf16(x)) - (double)x);
+        if (x >= FLT_MIN)
+            worst = fmax(worst, error / (double)x);
+        else
+            worst_least = fmax(worst_least, error);
+    }
+    ck_assert(worst <= o.second && worst > 0.98 * o.second);
+    ck_assert(worst_least <= o.least && worst_least > 0.98 * o.least);
+    ck_assert(o.first == o.second);
+}
+END_TEST
+
+START_TEST(what_a_pair_of_bf16_loses_is_what_the_table_says_and_no_less) {
+    const dp_class_model fast = dp_class_model_of(DF_BACKEND_CUDA, DF_CLASS_FAST, DF_PRODUCTS_F32);
+    const dp_operands o = fast.attention;
+    double worst = 0.0, worst_second = 0.0, worst_least = 0.0;
+    for (uint32_t bits = 1; bits < last_bits; bits += STEP) {
+        const float x = df_bits_to_f32(bits), rest = x - df_round_to_bf16(x), second = df_round_to_bf16(rest);
+        const double error = fabs((double)rest - (double)second);
+        if (error > o.second * (double)x)
+            worst_least = fmax(worst_least, error);
+        else
+            worst = fmax(worst, error / (double)x);
+        if (x >= FLT_MIN) worst_second = fmax(worst_second, fabs((double)second) / (double)x);
+    }
+    ck_assert(worst > 0.98 * o.second);
+    ck_assert(worst_least <= o.least && worst_least > 0.98 * o.least);
+    ck_assert(worst_second * worst_second <= o.left_out && worst_second * worst_second > 0.96 * o.left_out);
+    ck_assert(fast.product.first == 0.0 && fast.product.second == o.second);
+}
+END_TEST
+
+START_TEST(a_sum_of_rounded_operands_lies_within_its_bound_whatever_their_size) {
+    enum { N = 60, TRIALS = 3000 };
+    static const double sizes[] = {1.0, 1e4, 1e-18, 0x1p-70, 0x1p-130};
+    const bool tf32 = _i == 0;
+    const dp_class_model m =
+        dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, tf32 ? DF_PRODUCTS_TF32 : DF_PRODUCTS_BF16);
+    op_random random = {91};
+    double most = 0.0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        float a[N], b[N], sum = 0.0f;
+        double wide_a[N], wide_b[N];
+        op_fill(&random, a, N);
+        op_fill(&random, b, N);
+        const int n = 1 + trial % N;
+        for (int k = 0; k < n; k++) {
+            a[k] *= (float)sizes[trial % 5];
+            b[k] *= (float)sizes[trial / 5 % 5];
+            wide_a[k] = (double)a[k];
+            wide_b[k] = (double)b[k];
+            sum = tf32 ? fmaf(df_round_to_tf32(a[k]), df_round_to_tf32(b[k]), sum)
+                       : fmaf(df_round_to_bf16(a[k]), df_round_to_bf16(b[k]), sum);
+        }
+        const dp_approx want =
+            dp_sum_products(&m, &(dp_terms){.a = wide_a, .b = wide_b, .n = n, .operands = &m.product});
+        const double share = fabs((double)sum - want.value) / want.error;
+        ck_assert_msg(share <= 1.0, "%d terms of %g x %g: %g of the bound", n, sizes[trial % 5], sizes[trial / 5 % 5],
+                      share);
+        most = fmax(most, share);
+    }
+    ck_assert(most > 0.8); /* one term alone comes near it */
+}
+END_TEST
+
 START_TEST(narrow_operands_and_unknown_orders_widen_a_bound) {
     double a[100], b[100];
     for (int k = 0; k < 100; k++) {
         a[k] = 1.0 + k * 0x1p-20;
         b[k] = (k % 2 == 0 ? 1.0 : -1.0) * (1.0 - k * 0x1p-22);
     }
-    const dp_terms terms = {.a = a, .b = b, .n = 100, .operands = true};
     double before = 0.0;
     for (int p = DF_PRODUCTS_F32; p <= DF_PRODUCTS_BF16; p++) {
         const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, (df_products)p);
+        const dp_terms terms = {.a = a, .b = b, .n = 100, .operands = &m.product};
         const double error = dp_sum_products(&m, &terms).error;
         ck_assert(error > before);
         before = error;
@@ -180,6 +258,34 @@ START_TEST(a_product_that_underflows_is_covered) {
 }
 END_TEST
 
+START_TEST(a_gate_that_nothing_is_known_of_still_lies_between_0_and_1) {
+    const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_BF16);
+    static const double values[] = {-2.0, 3.0, -1e4, 1e4}, errors[] = {10.0, 100.0, 1e4, 2e4};
+    for (int i = 0; i < 4; i++) {
+        const dp_approx x = {.value = values[i], .error = errors[i], .variance = errors[i]};
+        const dp_approx gate = dp_logistic(&m, dp_exactly(1.0), x);
+        ck_assert(gate.error <= 1.0);
+        ck_assert_double_eq_tol(gate.value, 1.0 / (1.0 + exp(-values[i])), 1e-15);
+        ck_assert(dp_tanh(&m, x).error < 2.0 + 1e-6);
+    }
+}
+END_TEST
+
+START_TEST(a_bound_that_is_not_finite_is_no_pass) {
+    const dp_array array = {.rank = 1, .dim = {2}, .total = 2, .stride = 1, .count = 2};
+    const dp_class_model exact = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    const double got[2] = {1.0, 2.0};
+    df_error err;
+    for (int k = 0; k < 2; k++) {
+        const double bound = k == 0 ? INFINITY : NAN;
+        const dp_approx want[2] = {{1.0, 0x1p-24, 0x1p-50}, {2.0 + 0x1p-30, bound, bound}};
+        dp_isolated out = {.judged = false};
+        ck_assert_int_eq(dp_isolated_judge(&exact, got, want, &array, 2, 1, &out, &err), DF_OK);
+        ck_assert(!out.pass && out.share == INFINITY && out.worst == 1);
+    }
+}
+END_TEST
+
 Suite *suite_bounds(void) {
     Suite *suite = suite_create("bounds");
     TCase *tests = tcase_create("bounds");
@@ -188,7 +294,12 @@ Suite *suite_bounds(void) {
     tcase_add_test(tests, every_constant_has_a_name_and_a_reason);
     tcase_add_test(tests, the_noise_bar_solves_its_equation_and_falls_towards_one);
     tcase_add_test(tests, a_sum_lies_within_its_bound_and_about_its_expected_noise);
+    tcase_add_loop_test(tests, what_rounding_an_operand_loses_is_what_the_table_says_and_no_less, 0, 2);
+    tcase_add_test(tests, what_a_pair_of_bf16_loses_is_what_the_table_says_and_no_less);
+    tcase_add_loop_test(tests, a_sum_of_rounded_operands_lies_within_its_bound_whatever_their_size, 0, 2);
     tcase_add_test(tests, narrow_operands_and_unknown_orders_widen_a_bound);
+    tcase_add_test(tests, a_gate_that_nothing_is_known_of_still_lies_between_0_and_1);
+    tcase_add_test(tests, a_bound_that_is_not_finite_is_no_pass);
     tcase_add_test(tests, a_product_that_underflows_is_covered);
     suite_add_tcase(suite, tests);
     return suite;

@@ -43,7 +43,7 @@ START_TEST(a_coarser_class_has_bars_as_much_wider_as_its_roundings) {
     const dp_difference bracket = {.count = 4, .l2_rel = 1e-6, .max_rel = 3e-6, .largest_in_row = 2};
     ck_assert_double_eq(dp_class_coarseness(DF_CLASS_EXACT), 1.0);
     ck_assert_double_eq(dp_class_coarseness(DF_CLASS_CUBLAS), 1.0);
-    ck_assert_double_eq(dp_class_coarseness(DF_CLASS_FAST), 64.0); /* 2^-18 of an activation's pair over 2^-24 */
+    ck_assert_double_eq(dp_class_coarseness(DF_CLASS_FAST), 128.0); /* 2^-17 of an activation's pair over 2^-24 */
     const dp_bar bar = dp_bar_chained(&bracket, 64.0);
     ck_assert_double_eq_tol(bar.l2_rel, 64 * 4e-6, 1e-18);
     ck_assert_double_eq_tol(bar.max_rel, 64 * 24e-6, 1e-18);

@@ -2,7 +2,7 @@
  * product_fast.cuh - products on the tensor cores, at the rate of the memory.
  *
  * Rounding model. Weights are exact (bf16, or the integers of q8_0 as bf16 with their scales applied in float32); an
- * activation x is used as hi + lo, both bf16, |x - hi - lo| <= 2^-18 |x| (2^-133 near underflow). Products of bf16 are
+ * activation x is used as hi + lo, both bf16, |x - hi - lo| <= 2^-17 |x| (2^-134 near underflow). Products of bf16 are
  * exact; mma.m16n8k16 adds 16 of them to a float32 accumulator with an error that is at most 17 units of 2^-22 of the
  * largest term or partial sum (the unit truncates after alignment; we take 2^-22 to be safe). hi and lo parts
  * accumulate apart over a group of 512 channels (q8_0: together over 32, then fma by the scale into the group's sum in
