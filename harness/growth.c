@@ -11,11 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Relative L2 counts only the values that are finite: where others are not, there is no distance, least of all 0. */
+static double error_of(const dp_difference *d) { return d->nonfinite > 0 ? NAN : d->l2_rel; }
+
 dp_share dp_share_of(const dp_stage_result *stage) {
     if (!stage->isolated.judged || stage->exact) return (dp_share){.known = false};
-    const double added = stage->isolated.difference.l2_rel, chained = stage->difference.l2_rel;
-    return (dp_share){
-        .known = true, .added = added, .inherited = chained > added ? sqrt(chained * chained - added * added) : 0.0};
+    const double added = error_of(&stage->isolated.difference), chained = error_of(&stage->difference);
+    dp_share share = {.known = true, .added = added, .inherited = NAN};
+    if (chained <= added)
+        share.inherited = 0.0;
+    else if (chained > added)
+        share.inherited = sqrt(chained * chained - added * added);
+    return share;
 }
 
 /* A measure over its bar; a bar of zero admits nothing. */
@@ -80,9 +87,9 @@ df_status dp_growth(dp_result *result, df_error *err) {
         const dp_stage_result *before = layer > 0 ? layer_output(result, layer - 1) : NULL;
         if (out == NULL || (layer > 0 && before == NULL)) continue; /* filtered away */
         dp_layer_growth *growth = &result->layer[result->layer_count++];
-        *growth = (dp_layer_growth){.layer = layer, .out = out->difference.l2_rel};
-        if (before != NULL) growth->in = before->difference.l2_rel;
-        if (growth->in > 0.0) growth->factor = growth->out / growth->in;
+        *growth = (dp_layer_growth){.layer = layer, .out = error_of(&out->difference)};
+        if (before != NULL) growth->in = error_of(&before->difference);
+        if (growth->in != 0.0) growth->factor = growth->out / growth->in;
         find_source(result, growth);
     }
     return DF_OK;
@@ -126,6 +133,11 @@ static void say_stage(writer *w, const char *name) {
 
 static void say_growth(writer *w, const dp_result *result) {
     const double mean = dp_mean_growth(result);
+    for (int i = 0; i < result->layer_count; i++) {
+        if (isfinite(result->layer[i].out)) continue;
+        say(w, "the output of layer %d is not finite", result->layer[i].layer);
+        return;
+    }
     if (mean > 0.0)
         say(w, "the chained error grows by %.2g x a layer", mean);
     else if (result->layer_count > 0)

@@ -13,17 +13,19 @@
 
 /* Of one stage, as relative L2 of its values. */
 typedef struct dp_share {
-    bool known;   /* false: there was no isolated run to tell the two apart */
-    double added; /* the error of the stage alone, run on given inputs */
-    double
-        inherited; /* of the chained error, what the stage alone does not explain: sqrt(max(0, chained^2 - added^2)) */
+    bool known;       /* false: there was no isolated run to tell the two apart */
+    double added;     /* the error of the stage alone, run on given inputs; NaN when a value of it is not finite */
+    double inherited; /* of the chained error, what the stage alone does not explain: sqrt(max(0, chained^2 - added^2));
+                         NaN when a value of either run is not finite */
 } dp_share;
 
 /* Of one layer. */
 typedef struct dp_layer_growth {
     int layer;
-    double in, out; /* relative L2 of the residual stream's chained error before and after the layer */
-    double factor;  /* out / in; 0 when there was no error before it (the first layer starts from exact inputs) */
+    double in, out; /* relative L2 of the residual stream's chained error before and after the layer; NaN
+                       where a value is not finite, for what is left of such a stage has no distance */
+    double factor; /* out / in; 0 when there was no error before it (the first layer starts from exact inputs), NaN when
+                      either is */
     char source[DF_STAGE_NAME_MAX]; /* the stage of the layer that added most, in units of its bound; "" when none of
                                        them was run alone */
     double source_share;            /* how many times what it may that stage added */

@@ -50,11 +50,22 @@ typedef struct truth {
     double *margin;   /* owned, [slots] top-1 minus top-2; NULL when samples are all there is */
 } truth;
 
-static int32_t argmax_of(const float *row, int n) {
+int32_t dp_ladder_argmax(const float *row, int n) {
     int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
+        if (isnan(row[i])) return -1;
         if (row[i] > row[best]) best = i;
+    }
     return best;
+}
+
+bool dp_ladder_endangered(const float *row, const double *want, int n, double margin) {
+    double most = 0.0;
+    for (int i = 0; i < n; i++) {
+        if (!isfinite(row[i])) return true;
+        most = fmax(most, fabs((double)row[i] - want[i]));
+    }
+    return !(margin > most + most);
 }
 
 /* The argmax of a row of float64 logits and its lead over the second. */
@@ -102,7 +113,7 @@ static df_status truth_from_run(truth *t, const dp_run_record *run, df_error *er
     if (t->slots == 0 || t->argmax != NULL || logits == NULL) return DF_OK;
     t->argmax = malloc((size_t)t->slots * sizeof *t->argmax);
     if (t->argmax == NULL) return df_fail_memory(err, "the argmax of the stored weights", (size_t)t->slots * 4);
-    for (int i = 0; i < t->slots; i++) t->argmax[i] = argmax_of(logits->value + (int64_t)i * t->vocab, t->vocab);
+    for (int i = 0; i < t->slots; i++) t->argmax[i] = dp_ladder_argmax(logits->value + (int64_t)i * t->vocab, t->vocab);
     return DF_OK;
 }
 
@@ -135,20 +146,18 @@ static void count_change(dp_changes *changes, int slot, bool same) {
 
 static void compare_argmax(const truth *t, const float *logits, dp_rung *rung) {
     rung->argmax = (dp_changes){.known = t->argmax != NULL, .first = -1};
-    for (int i = 0; t->argmax != NULL && i < t->slots; i++)
-        count_change(&rung->argmax, i, argmax_of(logits + (int64_t)i * t->vocab, t->vocab) == t->argmax[i]);
+    for (int i = 0; t->argmax != NULL && i < t->slots; i++) {
+        const int32_t choice = dp_ladder_argmax(logits + (int64_t)i * t->vocab, t->vocab);
+        count_change(&rung->argmax, i, choice >= 0 && choice == t->argmax[i]);
+    }
 }
 
-/* Slots at which an error as large as the slot's largest, up on one logit and down on another, could change the choice.
- */
 static int count_endangered(const truth *t, const float *logits) {
     int endangered = 0;
     if (t->margin == NULL) return -1;
     for (int i = 0; i < t->slots; i++) {
-        double most = 0.0;
-        for (int64_t k = (int64_t)i * t->vocab; k < (int64_t)(i + 1) * t->vocab; k++)
-            most = fmax(most, fabs((double)logits[k] - t->logits.value[k]));
-        endangered += !(t->margin[i] > most + most);
+        const int64_t row = (int64_t)i * t->vocab;
+        endangered += dp_ladder_endangered(logits + row, t->logits.value + row, t->vocab, t->margin[i]);
     }
     return endangered;
 }

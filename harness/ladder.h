@@ -54,6 +54,13 @@ typedef struct dp_ladder {
     int count, ran;      /* ran: rungs with a run */
 } dp_ladder;
 
+/* The first largest of a row of logits; -1 where one is NaN: such a row chooses nothing. */
+int32_t dp_ladder_argmax(const float *row, int n);
+
+/* Whether an error as large as the row's largest, up on one logit and down on another, could change the choice that
+ * leads by `margin`. A row with a value that is not finite is. */
+bool dp_ladder_endangered(const float *row, const double *want, int n, double margin);
+
 /*
  * Runs the modes. setup->precision and the engine's products are replaced by the mode's. Where the oracle stores
  * samples of the logits, the argmax is held against that of this program's run of the stored weights, and margins are

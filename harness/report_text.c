@@ -70,14 +70,15 @@ static void print_percent(FILE *to, double share) {
 static void print_stage(FILE *to, const dp_stage_result *stage) {
     const dp_difference *d = &stage->difference;
     const bool failed = dp_stage_failed(stage);
+    const bool none = d->nonfinite > 0; /* the finite values alone have no distance to show */
     if (stage->exact) {
         fprintf(to, "%-4s  %-26s %lld integers, %lld differ\n", failed ? "FAIL" : "ok", stage->name,
                 (long long)d->count, (long long)d->mismatches);
         if (!stage->pass) print_failure(to, stage);
         return;
     }
-    fprintf(to, "%-4s  %-26s %9.2e %9.2e  %9.2e %9.2e ", failed ? "FAIL" : "ok", stage->name, d->l2_rel,
-            stage->bar.l2_rel, d->max_rel, stage->bar.max_rel);
+    fprintf(to, "%-4s  %-26s %9.2e %9.2e  %9.2e %9.2e ", failed ? "FAIL" : "ok", stage->name, none ? NAN : d->l2_rel,
+            stage->bar.l2_rel, none ? NAN : d->max_rel, stage->bar.max_rel);
     print_percent(to, stage->headroom);
     if (stage->share.known)
         fprintf(to, "  %9.2e %9.2e", stage->share.added, stage->share.inherited);
@@ -124,7 +125,9 @@ static void print_layers(FILE *to, const dp_result *result) {
     for (int i = 0; i < result->layer_count; i++) {
         const dp_layer_growth *layer = &result->layer[i];
         fprintf(to, "layer %-3d residual error %9.2e -> %9.2e", layer->layer, layer->in, layer->out);
-        if (layer->factor > 0.0)
+        if (isnan(layer->factor))
+            fprintf(to, ", %7s", "-");
+        else if (layer->factor > 0.0)
             fprintf(to, ", %5.2f x", layer->factor);
         else
             fprintf(to, ", %7s", "");

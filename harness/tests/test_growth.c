@@ -72,6 +72,27 @@ START_TEST(a_layers_factor_is_its_output_error_over_its_input_error) {
 }
 END_TEST
 
+START_TEST(values_that_are_not_finite_leave_no_distance_to_share_or_to_grow) {
+    dp_stage_result stage[STAGES];
+    dp_result result = made(stage, three_layers, chained, STAGES);
+    char text[DP_GROWTH_TEXT];
+    for (int i = 0; i < STAGES; i++) alone(&stage[i], 1e-8, 0.2);
+    stage[4].difference = (dp_difference){.count = 1, .nan = 1, .nonfinite = 1, .l2_rel = 0.0}; /* all that is left */
+    stage[4].pass = false;
+    grow(&result);
+    ck_assert(stage[4].share.known && stage[4].share.added > 0.0 && isnan(stage[4].share.inherited));
+    ck_assert_double_eq_tol(result.layer[1].in, 3e-7, 1e-20);
+    ck_assert(isnan(result.layer[1].out) && isnan(result.layer[1].factor));
+    ck_assert(isnan(result.layer[2].in) && isnan(result.layer[2].factor));
+    ck_assert_str_eq(dp_growth_text(&result, text), "No stage adds more than its bound, yet the chained run leaves its "
+                                                    "bars at layer 1 out; the output of layer 1 is not finite");
+    stage[4].difference.nonfinite = 0;
+    stage[4].isolated.difference.nonfinite = 1;
+    ck_assert(isnan(dp_share_of(&stage[4]).added) && isnan(dp_share_of(&stage[4]).inherited));
+    free(result.layer);
+}
+END_TEST
+
 START_TEST(a_bound_that_is_reached_in_full_is_no_source_but_one_that_is_left_is) {
     dp_stage_result stage = {.exact = false};
     alone(&stage, 1e-8, 1.0);
@@ -171,6 +192,7 @@ Suite *suite_growth(void) {
     TCase *tests = tcase_create("growth");
     tcase_add_test(tests, squares_of_added_and_inherited_error_make_the_chained_one);
     tcase_add_test(tests, a_layers_factor_is_its_output_error_over_its_input_error);
+    tcase_add_test(tests, values_that_are_not_finite_leave_no_distance_to_share_or_to_grow);
     tcase_add_test(tests, a_bound_that_is_reached_in_full_is_no_source_but_one_that_is_left_is);
     tcase_add_test(tests, the_sentence_names_the_stage_that_adds_the_error);
     tcase_add_test(tests, the_sentence_says_what_it_cannot_know);

@@ -71,6 +71,21 @@ START_TEST(a_model_without_a_head_has_no_tokens_to_change) {
 }
 END_TEST
 
+START_TEST(a_row_with_a_value_that_is_not_finite_chooses_nothing_and_is_in_danger) {
+    static const double truth[] = {3.0, 1.0, 2.0};
+    static const float near[] = {3.25F, 1.0F, 2.0F}, first[] = {NAN, 1.0F, 2.0F}, last[] = {3.0F, 1.0F, NAN},
+                       huge[] = {INFINITY, 1.0F, 2.0F};
+    ck_assert_int_eq(dp_ladder_argmax(near, 3), 0);
+    ck_assert_int_eq(dp_ladder_argmax(first, 3), -1); /* and not slot 0, which is right by accident */
+    ck_assert_int_eq(dp_ladder_argmax(last, 3), -1);
+    ck_assert(!dp_ladder_endangered(near, truth, 3, 1.0));
+    ck_assert(dp_ladder_endangered(near, truth, 3, 0.5)); /* exactly twice the error: a tie may fall either way */
+    ck_assert(dp_ladder_endangered(first, truth, 3, 1.0));
+    ck_assert(dp_ladder_endangered(last, truth, 3, 1.0));
+    ck_assert(dp_ladder_endangered(huge, truth, 3, 1.0));
+}
+END_TEST
+
 START_TEST(sampled_logits_leave_margins_unknown_and_nothing_made_up) {
     static const char *const names[] = {"stored", "q4_0"};
     dp_ladder ladder = ladder_of("fixtures/small/tiny-dflash2", "oracles/tiny-dflash2-far.h5", names, 2);
@@ -141,6 +156,7 @@ Suite *suite_ladder(void) {
     tcase_add_test(tests, a_mode_has_a_name_that_is_parsed_back);
     tcase_add_test(tests, drift_follows_the_width_of_what_is_multiplied);
     tcase_add_test(tests, a_model_without_a_head_has_no_tokens_to_change);
+    tcase_add_test(tests, a_row_with_a_value_that_is_not_finite_chooses_nothing_and_is_in_danger);
     tcase_add_test(tests, sampled_logits_leave_margins_unknown_and_nothing_made_up);
     tcase_add_test(tests, a_mode_that_the_checkpoint_refuses_is_a_rung_that_says_so);
     tcase_add_test(tests, an_oracle_that_cannot_serve_is_refused);
