@@ -121,9 +121,7 @@ static cJSON *rung_json(const dp_ladder *ladder, const dp_rung *rung) {
     }
     cJSON_AddNumberToObject(object, "weight_bytes", (double)rung->weight_bytes);
     cJSON *layers = cJSON_AddArrayToObject(object, "layers");
-    for (int i = 0; i < ladder->layers; i++)
-        cJSON_AddItemToArray(layers,
-                             isfinite(rung->layer[i]) ? cJSON_CreateNumber(rung->layer[i]) : cJSON_CreateNull());
+    for (int i = 0; i < ladder->layers; i++) cJSON_AddItemToArray(layers, dp_json_number(rung->layer[i]));
     dp_json_add_number(object, "final", rung->final);
     if (!rung->head) return object;
     dp_json_add_number(object, "logits", rung->logits);
