@@ -16,13 +16,37 @@ const dp_stage_result *dp_first_divergence(const dp_result *result, dp_divergenc
     return NULL;
 }
 
+/* Which of the bars of a stage run alone it exceeds: its elements can all be inside their bounds and it still fails. */
+static void addition(const dp_isolated *alone, char *text, size_t size) {
+    const char *inputs = alone->fed ? "run alone, on the oracle's own inputs, " : "run alone, ";
+    if (alone->difference.nonfinite > 0)
+        snprintf(text, size, "%s%lld of its values are NaN or infinite", inputs,
+                 (long long)alone->difference.nonfinite);
+    else if (!(alone->share <= 1.0))
+        snprintf(text, size, "%sits worst element is off by %.3g times its bound", inputs, alone->share);
+    else if (!(alone->noise <= alone->noise_bar))
+        snprintf(text, size,
+                 "%seach element is inside its bound, but together they are off by %.3g times their "
+                 "rounding noise, where %.3g is the most",
+                 inputs, alone->noise, alone->noise_bar);
+    else if (!(alone->peak <= alone->peak_bar))
+        snprintf(text, size,
+                 "%seach element is inside its bound, but the largest error is %.3g times its rounding "
+                 "noise, where %.3g is the most",
+                 inputs, alone->peak, alone->peak_bar);
+    else
+        snprintf(text, size,
+                 "the oracle's own values do not follow from its inputs: they are off by %.3g times what "
+                 "rounding can change",
+                 alone->oracle_share);
+}
+
 /* How far off the diverging stage is, in words. */
 static void extent(const dp_stage_result *stage, dp_divergence_by by, char *text, size_t size) {
     const dp_difference *d = &stage->difference;
     const double l2 = d->l2_rel / stage->bar.l2_rel, max = d->max_rel / stage->bar.max_rel;
     if (by == DP_BY_ISOLATED)
-        snprintf(text, size, "run alone, on the oracle's own inputs, its worst element is off by %.3g times its bound",
-                 stage->isolated.share);
+        addition(&stage->isolated, text, size);
     else if (d->count == 0)
         snprintf(text, size, "the implementation did not show it with the shape expected");
     else if (stage->exact)

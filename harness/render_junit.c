@@ -100,9 +100,9 @@ static void isolated_test(FILE *to, const char *name, const dp_stage_result *sta
         snprintf(
             message, sizeof message,
             "Run alone: worst element %lld is %.3g times its bound (got %.9g, expected %.9g within %.3g: %s); noise "
-            "%.3g of at most %.3g.",
+            "%.3g of at most %.3g, peak %.3g of at most %.3g.",
             (long long)alone->worst, alone->share, alone->worst_got, alone->worst_want, alone->worst_bound,
-            alone->bound, alone->noise, alone->noise_bar);
+            alone->bound, alone->noise, alone->noise_bar, alone->peak, alone->peak_bar);
         fault(to, "failure", "isolated", message);
     }
     close_test(to);

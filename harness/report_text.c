@@ -49,10 +49,10 @@ static void print_addition(FILE *to, const dp_stage_result *stage) {
     char where[DP_DIMS_TEXT], want[DP_SHORTEST_TEXT];
     fprintf(to,
             "      alone, worst at %s: got %.9g (0x%08x), expected %s within %.3g (%s): %.3g times that; noise %.3g of "
-            "at most %.3g\n",
+            "at most %.3g, peak %.3g of at most %.3g\n",
             dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), alone->worst_got,
             bits_of(alone->worst_got), dp_shortest(alone->worst_want, want, sizeof want), alone->worst_bound,
-            alone->bound, alone->share, alone->noise, alone->noise_bar);
+            alone->bound, alone->share, alone->noise, alone->noise_bar, alone->peak, alone->peak_bar);
 }
 
 /* A stage fails chained, alone, or both. */

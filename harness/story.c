@@ -86,15 +86,30 @@ static void chained_fault(FILE *to, const cJSON *stage) {
 
 static void isolated_fault(FILE *to, const cJSON *stage) {
     const cJSON *isolated = dp_view(stage, "isolated");
-    const double share = dp_view_number(isolated, "share");
+    const double share = dp_view_number(isolated, "share"), oracle = dp_view_number(isolated, "oracle_share");
+    const double noise = dp_view_number(isolated, "noise") / dp_view_number(isolated, "noise_bar");
+    const double peak = dp_view_number(isolated, "peak") / dp_view_number(isolated, "peak_bar");
+    if (share <= 1 && !(noise > 1) && !(peak > 1) && oracle > 1) {
+        fputs(" Run alone it is inside its bound, but the oracle's values of it are off by ", to);
+        factor(to, oracle);
+        fputs(" times what rounding can change of what follows from the oracle's own inputs: the fault is in the "
+              "oracle, or in what both hold this stage to be.",
+              to);
+        return;
+    }
     fprintf(to, " Run alone, on %s, ",
             dp_view_true(isolated, "fed") ? "the reference's own inputs" : "inputs that are known exactly");
-    if (isfinite(share)) {
+    if (!isfinite(share)) {
+        fputs("it gives values that are not finite", to);
+    } else if (share <= 1 && (noise > 1 || peak > 1)) {
+        fputs("each element is inside the bound of its own arithmetic, but ", to);
+        fputs(noise > 1 ? "together their errors are " : "the largest error is ", to);
+        factor(to, noise > 1 ? noise : peak);
+        fputs(" times the rounding noise that they may have", to);
+    } else {
         fputs("its error is ", to);
         factor(to, share);
         fputs(" times the bound of its own arithmetic", to);
-    } else {
-        fputs("it gives values that are not finite", to);
     }
     fputs(": the fault is in this stage.", to);
     worst_element(to, dp_view(isolated, "worst"));

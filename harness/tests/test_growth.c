@@ -2,6 +2,7 @@
  * test_growth.c - added and inherited error, growth by layer and the sentence about them, on results that are made by
  * hand; and that the report of a real check shows them.
  */
+#include "divergence.h"
 #include "report.h"
 #include "suites.h"
 
@@ -155,6 +156,35 @@ START_TEST(the_sentence_says_what_it_cannot_know) {
 }
 END_TEST
 
+START_TEST(the_first_sentence_names_the_bar_that_a_stage_run_alone_exceeds) {
+    dp_stage_result stage[STAGES];
+    dp_result result = made(stage, three_layers, chained, STAGES);
+    char text[DP_SENTENCE];
+    result.verdict = DP_FAIL;
+    for (int i = 0; i < STAGES; i++) alone(&stage[i], 1e-8, 0.2);
+    dp_isolated *bad = &stage[4].isolated;
+    bad->pass = false;
+    bad->noise = 1.5;
+    bad->noise_bar = 1.25;
+    bad->peak_bar = 9.0;
+    ck_assert_ptr_nonnull(strstr(dp_result_sentence(&result, text), "together they are off by 1.5 times their rounding "
+                                                                    "noise, where 1.25 is the most"));
+    ck_assert_ptr_null(strstr(text, "times its bound"));
+    bad->noise = 1.0;
+    bad->peak = 12.0;
+    ck_assert_ptr_nonnull(strstr(dp_result_sentence(&result, text), "the largest error is 12 times its rounding noise, "
+                                                                    "where 9 is the most"));
+    bad->peak = 1.0;
+    bad->oracle_share = 7.0;
+    ck_assert_ptr_nonnull(strstr(dp_result_sentence(&result, text), "the oracle's own values do not follow from its "
+                                                                    "inputs: they are off by 7 times"));
+    bad->share = 3.0;
+    ck_assert_ptr_nonnull(strstr(dp_result_sentence(&result, text), "its worst element is off by 3 times its bound"));
+    bad->difference.nonfinite = 2;
+    ck_assert_ptr_nonnull(strstr(dp_result_sentence(&result, text), "2 of its values are NaN or infinite"));
+}
+END_TEST
+
 START_TEST(layers_whose_ends_a_filter_left_out_are_not_made_up) {
     static const char *const some[] = {"layers.0.out", "layers.2.out", "final"};
     dp_stage_result stage[3];
@@ -196,6 +226,7 @@ Suite *suite_growth(void) {
     tcase_add_test(tests, a_bound_that_is_reached_in_full_is_no_source_but_one_that_is_left_is);
     tcase_add_test(tests, the_sentence_names_the_stage_that_adds_the_error);
     tcase_add_test(tests, the_sentence_says_what_it_cannot_know);
+    tcase_add_test(tests, the_first_sentence_names_the_bar_that_a_stage_run_alone_exceeds);
     tcase_add_test(tests, layers_whose_ends_a_filter_left_out_are_not_made_up);
     tcase_add_test(tests, a_real_check_tells_added_from_inherited_error);
     suite_add_tcase(suite, tests);

@@ -64,6 +64,31 @@ START_TEST(an_isolated_fault_is_told_as_the_cause_and_the_rest_as_carried_on) {
 }
 END_TEST
 
+START_TEST(a_stage_that_fails_at_its_noise_is_not_told_as_beyond_its_bound) {
+    static const struct {
+        const char *key;
+        double value;
+    } set[] = {{"share", 0.29}, {"noise", 3}, {"noise_bar", 1.5}, {"peak", 1}, {"peak_bar", 9}};
+    without_gnuplot();
+    cJSON *document = page_document("tiny-plain"), *stage;
+    page_break(document, "layers.1.attn.context", 1e-3);
+    page_isolate(document, "layers.1.attn.context");
+    cJSON_ArrayForEach(stage, cJSON_GetObjectItem(page_only_case(document), "stages")) {
+        cJSON *isolated = cJSON_GetObjectItem(stage, "isolated");
+        if (cJSON_IsTrue(cJSON_GetObjectItem(isolated, "pass"))) continue;
+        for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+            cJSON_DeleteItemFromObject(isolated, set[i].key);
+            cJSON_AddNumberToObject(isolated, set[i].key, set[i].value);
+        }
+    }
+    char *page = render(document);
+    FIRST_SCREEN(page, "Look at", "layers.1.attn.context", "each element is inside the bound of its own arithmetic",
+                 "together their errors are 2 times the rounding noise", "the fault is in this stage");
+    ck_assert_ptr_null(strstr(page, "0.29 times the bound"));
+    free(page);
+}
+END_TEST
+
 START_TEST(a_pass_says_so_and_names_the_stage_nearest_to_its_bar) {
     without_gnuplot();
     char *page = render(page_document("tiny-plain"));
@@ -254,6 +279,7 @@ Suite *suite_pages(void) {
     tcase_add_checked_fixture(tests, scratch_open, scratch_close);
     tcase_add_test(tests, the_first_screen_of_a_failure_names_the_stage_and_the_command);
     tcase_add_test(tests, an_isolated_fault_is_told_as_the_cause_and_the_rest_as_carried_on);
+    tcase_add_test(tests, a_stage_that_fails_at_its_noise_is_not_told_as_beyond_its_bound);
     tcase_add_test(tests, a_pass_says_so_and_names_the_stage_nearest_to_its_bar);
     tcase_add_test(tests, values_that_are_not_finite_are_named_as_such);
     tcase_add_test(tests, a_refusal_shows_its_message_and_no_number);
