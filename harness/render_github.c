@@ -33,7 +33,9 @@ static void one_error(FILE *to, const dp_result_case *item) {
     snprintf(message, sizeof message, "%s%s%s", dp_result_sentence(&item->result, sentence), stopped ? " " : "",
              stopped ? item->result.error.message : "");
     command(to, "error", title, message);
-    fprintf(to, "reproduce: %s\n", item->command);
+    fputs("reproduce: ", to);
+    dp_escape_github(to, item->command); /* a line break in a path must not begin a workflow command */
+    fputc('\n', to);
 }
 
 static void one_warning(FILE *to, const dp_result_case *item) {

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOOTER = 6000, MOST_COMMAND = 1500 };
+/* So few rows keep a table of stages under 15 kB. */
+enum { FOOTER = 6000, MOST_COMMAND = 1500, MOST_ROWS = 100 };
 
 static void cell(FILE *to, const char *text) {
     dp_escape_markdown(to, text);
@@ -81,7 +82,7 @@ static bool stage_failed(const dp_stage_result *stage) {
 }
 
 static void stage_table(FILE *to, const dp_result *r, bool failing) {
-    int rows = 0;
+    int rows = 0, listed = 0;
     for (int i = 0; i < r->stage_count; i++) rows += stage_failed(&r->stage[i]) == failing;
     if (rows == 0) return;
     fprintf(to, "<details%s><summary>%d stages %s</summary>\n\n", failing ? " open" : "", rows,
@@ -89,8 +90,12 @@ static void stage_table(FILE *to, const dp_result *r, bool failing) {
     fputs("| | stage | rel L2 | bar | max/rms | bar | headroom | alone, of its bound |\n"
           "|---|---|--:|--:|--:|--:|--:|--:|\n",
           to);
-    for (int i = 0; i < r->stage_count; i++)
-        if (stage_failed(&r->stage[i]) == failing) stage_row(to, &r->stage[i]);
+    for (int i = 0; i < r->stage_count && listed < MOST_ROWS; i++) {
+        if (stage_failed(&r->stage[i]) != failing) continue;
+        stage_row(to, &r->stage[i]);
+        listed++;
+    }
+    if (listed < rows) fprintf(to, "\nThese are the first %d; the result file holds all %d.\n", listed, rows);
     fputs("\n</details>\n\n", to);
 }
 
@@ -105,12 +110,21 @@ static void rounds(FILE *to, const dp_result *r) {
     if (r->failed_arms > 0) fputc('\n', to);
 }
 
-static void one_case(FILE *to, const dp_result_case *item) {
+/* What happened to it, without tables. */
+static void summary(FILE *to, const dp_result_case *item) {
     const dp_result *r = &item->result;
+    char sentence[DP_SENTENCE];
     fputs("### ", to);
     dp_escape_markdown(to, item->name);
     fprintf(to, ": %s\n\n", dp_verdict_name(r->verdict));
-    dp_story_begin(to, item->object);
+    if (r->verdict == DP_REFUSED || r->verdict == DP_ERROR) {
+        /* A message holds words from anywhere, and a story takes them as they are. */
+        dp_escape_markdown(to, dp_result_sentence(r, sentence));
+        fputs("\n\n", to);
+        dp_escape_markdown(to, r->error.message);
+    } else {
+        dp_story_begin(to, item->object);
+    }
     if (r->verdict == DP_FAIL) {
         fputc(' ', to);
         dp_story_growth(to, item->object);
@@ -118,19 +132,17 @@ static void one_case(FILE *to, const dp_result_case *item) {
         dp_story_tokens(to, item->object);
     }
     fputs("\n\n", to);
-    if (r->verdict == DP_REFUSED || r->verdict == DP_ERROR) {
-        dp_escape_markdown(to, r->error.message);
-        fputs("\n\n", to);
-    }
     rounds(to, r);
-    stage_table(to, r, true);
     if (r->verdict != DP_PASS && strlen(item->command) < MOST_COMMAND) dp_fence_markdown(to, item->command);
-    stage_table(to, r, false);
 }
+
+static void failing_stages(FILE *to, const dp_result_case *item) { stage_table(to, &item->result, true); }
+
+static void passing_stages(FILE *to, const dp_result_case *item) { stage_table(to, &item->result, false); }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
 
-static void footer(FILE *to, const dp_result_file *file) {
+static void facts(FILE *to, const dp_result_file *file) {
     const cJSON *fact;
     fputs("<details><summary>Environment and how to run it again</summary>\n\n| | |\n|---|---|\n| run | ", to);
     cell(to, file->when);
@@ -146,6 +158,19 @@ static void footer(FILE *to, const dp_result_file *file) {
     fputc('\n', to);
     if (strlen(file->command) < MOST_COMMAND) dp_fence_markdown(to, file->command);
     fputs("\n</details>\n", to);
+}
+
+static void footer(FILE *to, const dp_result_file *file) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *part = open_memstream(&text, &length);
+    if (part == NULL) return;
+    facts(part, file);
+    if (fclose(part) == 0 && length <= FOOTER)
+        fwrite(text, 1, length, to);
+    else
+        fputs("The environment is too long to be shown here; the result file holds it.\n", to);
+    free(text);
 }
 
 static void head(FILE *to, const dp_result_file *file, int passed) {
@@ -180,7 +205,8 @@ void dp_render_markdown(FILE *to, const dp_result_file *file) {
         if (rows < count) fprintf(to, "\n%d more cases are not listed.\n", count - rows);
         fputc('\n', to);
     }
-    while (shown < count && section(to, one_case, item[shown], &used)) shown++;
+    for (; shown < count && section(to, summary, item[shown], &used); shown++)
+        if (section(to, failing_stages, item[shown], &used)) section(to, passing_stages, item[shown], &used);
     if (shown < file->count)
         fprintf(to, "%d of %d cases are not shown in detail, to keep this short; the result file holds them.\n\n",
                 file->count - shown, file->count);

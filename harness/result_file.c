@@ -1,6 +1,7 @@
 /* result_file.c - see result_file.h. */
 #include "result_file.h"
 
+#include "divergence.h"
 #include "error.h"
 #include "report.h"
 #include "text_file.h"
@@ -156,6 +157,22 @@ static void check_verdict(dp_json_reader *reader, const dp_result *r) {
                 reader->file, reader->where, dp_verdict_name(r->verdict), compared, failed);
 }
 
+/* Readers of the document look at the stage that it names, readers of the values at the one that they find. */
+static void check_divergence(dp_json_reader *reader, const cJSON *object, const dp_result *r) {
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(r, &by);
+    const cJSON *named = dp_read_object_or_null(reader, object, "first_divergence");
+    const char *stage = named != NULL ? dp_read_text(reader, named, "stage") : "none";
+    const char *how = named != NULL ? dp_read_text(reader, named, "by") : "";
+    const char *expected = first != NULL ? first->name : "none",
+               *expected_how = first != NULL ? dp_divergence_name(by) : "";
+    if (reader->status != DF_OK || (strcmp(stage, expected) == 0 && strcmp(how, expected_how) == 0)) return;
+    reader->status = df_fail(reader->err, DF_ERR_REFUSED, "result.counts",
+                             "%s, %s: \"first_divergence\" is %.60s %.20s, and by its stages it is %s %s. The file was "
+                             "changed after it was written; write it again with --out.",
+                             reader->file, reader->where, stage, how, expected, expected_how);
+}
+
 /* ---- Cases and document ------------------------------------------------------------------------------------------ */
 
 static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_case *out) {
@@ -169,7 +186,6 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     out->command = dp_read_text(reader, object, "command");
     read_subject(reader, object, out);
     result->stages_known = (int)dp_read_integer(reader, object, "stages_known", 0, MOST_STAGES);
-    dp_read_object_or_null(reader, object, "first_divergence");
     read_stages(reader, object, result);
     read_arms(reader, object, result);
     read_layers(reader, object, result);
@@ -187,6 +203,7 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     check_count(reader, object, "rounds_failed", result->failed_arms);
     check_count(reader, object, "warnings", result->warnings);
     check_verdict(reader, result);
+    check_divergence(reader, object, result);
 }
 
 static void read_cases(dp_json_reader *reader, dp_result_file *out) {

@@ -29,8 +29,10 @@ static void read_shape(dp_json_reader *reader, const cJSON *object, dp_stage_res
 static const cJSON *read_worst(dp_json_reader *reader, const cJSON *object, const dp_stage_result *stage,
                                int64_t *index, double *got, double *want) {
     const cJSON *worst = dp_read_object_or_null(reader, object, "worst");
+    int rank = stage->rank;
     *index = -1;
     if (worst == NULL) return NULL;
+    free(dp_read_integers(reader, worst, "at", &rank)); /* what `index` and `shape` say, for readers that show it */
     *index = dp_read_integer(reader, worst, "index", 0, dp_dims_product(stage->rank, stage->dim) - 1);
     *got = dp_read_number(reader, worst, "got");
     *want = dp_read_number(reader, worst, "want");
@@ -117,8 +119,13 @@ void dp_read_stage(dp_json_reader *reader, const cJSON *object, dp_stage_result 
     df_stage id;
     int layer;
     const char *name = dp_read_text(reader, object, "name");
-    if (!df_stage_parse(name, &id, &layer)) dp_read_wrong(reader, "name", "the name of a stage");
+    if (!df_stage_parse(name, &id, &layer)) {
+        dp_read_wrong(reader, "name", "the name of a stage");
+        layer = -1;
+    }
     copy(stage->name, sizeof stage->name, name);
+    if (dp_read_number_or_null(reader, object, "layer", -1.0) != layer)
+        dp_read_wrong(reader, "layer", "that of the name, null outside the layers");
     read_shape(reader, object, stage);
     stage->exact = dp_read_bool(reader, object, "exact");
     stage->pass = dp_read_bool(reader, object, "pass");

@@ -97,8 +97,9 @@ static bool takes_value(const char *word) {
     return false;
 }
 
-/* Of two values one would be left out without a word. */
+/* Of two values one would be left out without a word; of reports all are written. */
 static bool given_before(char **argv, int index) {
+    if (strcmp(argv[index], "--report") == 0) return false;
     for (int i = 1; argv[index][0] == '-' && i < index; i++)
         if (strcmp(argv[i], argv[index]) == 0) return true;
     return false;

@@ -9,6 +9,13 @@
 
 static bool is(const cJSON *item, const char *verdict) { return strcmp(dp_view_text(item, "verdict"), verdict) == 0; }
 
+/* A name from outside the program in `ticks`, which nothing in it can end. */
+static void ticked(FILE *to, const char *name) {
+    fputc('`', to);
+    for (; *name != '\0'; name++) fputc(*name == '`' ? '\'' : (unsigned char)*name < 0x20 ? ' ' : *name, to);
+    fputc('`', to);
+}
+
 /* The first round that is not identical; NULL when all are. */
 static const cJSON *failed_round(const cJSON *item) {
     const cJSON *arm;
@@ -31,11 +38,11 @@ void dp_story_headline(FILE *to, const cJSON *item) {
         fprintf(to, "fails, first at `%s`", stage);
     else if (is(item, "FAIL"))
         fputs("fails", to);
-    else if (is(item, "REFUSED"))
-        fprintf(to, "was refused before a value was compared (`%s`)", dp_view_text(dp_view(item, "error"), "code"));
-    else if (is(item, "ERROR"))
-        fprintf(to, "could not be run (`%s`)", dp_view_text(dp_view(item, "error"), "code"));
-    else
+    else if (is(item, "REFUSED") || is(item, "ERROR")) {
+        fputs(is(item, "REFUSED") ? "was refused before a value was compared (" : "could not be run (", to);
+        ticked(to, dp_view_text(dp_view(item, "error"), "code"));
+        fputc(')', to);
+    } else
         fputs("compared nothing", to);
 }
 
@@ -157,18 +164,19 @@ static void round_fault(FILE *to, const cJSON *arm) {
 void dp_story_begin(FILE *to, const cJSON *item) {
     const char *name = dp_view_text(item, "case");
     const cJSON *error = dp_view(item, "error"), *first = dp_view(item, "first_divergence"), *arm = failed_round(item);
+    ticked(to, name);
     if (is(item, "PASS")) {
-        fprintf(to, "`%s` passes: all %ld compared stages are inside their bars and all %ld rounds give the same bits.",
-                name, dp_view_count(item, "stages_compared"), dp_view_count(item, "rounds_compared"));
+        fprintf(to, " passes: all %ld compared stages are inside their bars and all %ld rounds give the same bits.",
+                dp_view_count(item, "stages_compared"), dp_view_count(item, "rounds_compared"));
         least_headroom(to, item);
     } else if (is(item, "REFUSED") || is(item, "ERROR")) {
-        fprintf(to, "`%s` %s. %s", name,
+        fprintf(to, " %s. %s",
                 is(item, "REFUSED") ? "was refused, so there is no verdict about its numbers"
                                     : "could not be run to its end, so there is no verdict",
                 dp_view_text(error, "message"));
     } else if (is(item, "FAIL")) {
-        fprintf(to, "`%s` fails: %ld of %ld compared stages are outside their bars", name,
-                dp_view_count(item, "stages_failed"), dp_view_count(item, "stages_compared"));
+        fprintf(to, " fails: %ld of %ld compared stages are outside their bars", dp_view_count(item, "stages_failed"),
+                dp_view_count(item, "stages_compared"));
         if (dp_view_count(item, "stages_isolated") > 0)
             fprintf(to, ", %ld of %ld run alone are outside their bounds", dp_view_count(item, "isolated_failed"),
                     dp_view_count(item, "stages_isolated"));
@@ -176,7 +184,7 @@ void dp_story_begin(FILE *to, const cJSON *item) {
         if (first != NULL) diverged(to, item, first);
         if (arm != NULL) round_fault(to, arm);
     } else {
-        fprintf(to, "`%s`: nothing was compared, which is no pass.", name);
+        fputs(": nothing was compared, which is no pass.", to);
     }
 }
 

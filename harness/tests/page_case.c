@@ -212,7 +212,7 @@ enum { DEEPEST = 64, LONGEST = 24 };
 static bool has_no_end(const char *name) { return strcmp(name, "meta") == 0; }
 
 /* Walks over the tags outside <style>; what it finds in order must be a tree. */
-static void tags_are_balanced(const char *page) {
+void page_tags_are_balanced(const char *page) {
     char open[DEEPEST][LONGEST];
     int depth = 0;
     for (const char *at = strchr(page, '<'); at != NULL; at = strchr(at + 1, '<')) {
@@ -267,6 +267,6 @@ void page_is_sound(const char *page) {
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         ck_assert_msg(strstr(page, foreign[i]) == NULL, "the page holds %s", foreign[i]);
     ck_assert_uint_lt(strlen(page), 1500000);
-    tags_are_balanced(page);
+    page_tags_are_balanced(page);
     links_lead_somewhere(page);
 }

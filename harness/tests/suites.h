@@ -41,6 +41,9 @@
     X(growth)                                                                                                          \
     X(ladder)                                                                                                          \
     X(check)                                                                                                           \
+    X(result)                                                                                                          \
+    X(report)                                                                                                          \
+    X(history)                                                                                                         \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \
