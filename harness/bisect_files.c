@@ -9,12 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *dp_first_divergent(const dp_result *result) {
-    for (int i = 0; i < result->stage_count; i++)
-        if (!result->stage[i].pass) return result->stage[i].name;
-    return NULL;
-}
-
 /* The weights, when they are those that the file's run had; NULL otherwise, which leaves products unexamined. */
 static df_status load_weights(const char *checkpoint, const dp_oracle *file, df_engine **engine, df_draft **draft,
                               df_error *err) {
@@ -106,6 +100,7 @@ void dp_bisection_text(FILE *to, const dp_bisection *b) {
             dp_dims_text(b->first->spec.rank, b->first->spec.dim, shape), agreeing_before(b),
             dp_expectation_text(c, expected));
     dp_file_stage_text(to, b->first);
+    if (b->first->pass) fprintf(to, "  it fails when it is run alone: dflash-parity check says by how much\n");
     if (!b->narrowed) return;
     dp_narrowing_text(to, &b->narrowing);
     fprintf(to, "  cause:     %s\n", b->cause.text);

@@ -15,15 +15,12 @@ typedef struct dp_bisection {
 } dp_bisection;
 
 /*
- * `stage` names the stage to look into, NULL the comparison's first that does not pass. `checkpoint` is the folder
- * whose weights B ran, or NULL. What goes wrong is in the comparison's verdict and error. Release *out whatever the
- * outcome.
+ * `stage` names the stage to look into, which is a divergence whatever the comparison says of it (a stage may fail
+ * alone and stay inside its bar); NULL: the comparison's first that does not pass. `checkpoint` is the folder whose
+ * weights B ran, or NULL. What goes wrong is in the comparison's verdict and error. Release *out whatever the outcome.
  */
 void dp_bisect_files(const dp_compare_options *options, const char *stage, const char *checkpoint, dp_bisection *out);
 void dp_bisection_release(dp_bisection *bisection);
-
-/* The stage that a check found first: the first whose chained comparison fails. NULL: none. */
-const char *dp_first_divergent(const dp_result *result);
 
 void dp_bisection_text(FILE *to, const dp_bisection *bisection);
 /* Adds "first_divergent", "narrowing" and "cause". */

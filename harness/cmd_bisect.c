@@ -8,6 +8,7 @@
 #include "bisect_sides.h"
 #include "cli.h"
 #include "compare_report.h"
+#include "divergence.h"
 #include "environment.h"
 #include "error.h"
 #include "output.h"
@@ -142,8 +143,9 @@ static df_status first_of_check(const bisect *b, dp_run_setup *setup, char stage
     dp_result result;
     if (!setup->has_precision) TRY(dp_oracle_precision(setup->oracle, &options.precision, err));
     dp_check(&options, &result);
-    const char *first = dp_first_divergent(&result);
-    snprintf(stage, DF_STAGE_NAME_MAX, "%s", first != NULL ? first : "");
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(&result, &by);
+    snprintf(stage, DF_STAGE_NAME_MAX, "%s", first != NULL ? first->name : "");
     const bool stopped = result.verdict == DP_REFUSED || result.verdict == DP_ERROR;
     if (stopped) *err = result.error;
     dp_result_release(&result);

@@ -3,6 +3,7 @@
 #include "report.h"
 
 #include "coordinates.h"
+#include "divergence.h"
 #include "shortest.h"
 
 #include <math.h>
@@ -112,15 +113,6 @@ static void print_arm(FILE *to, const dp_arm_result *arm) {
     fprintf(to, "\n");
 }
 
-/* The stage where the error enters: the first that fails alone, else the first outside its bar; NULL without either. */
-static const char *first_failure(const dp_result *result) {
-    for (int i = 0; i < result->stage_count; i++)
-        if (result->stage[i].isolated.judged && !result->stage[i].isolated.pass) return result->stage[i].name;
-    for (int i = 0; i < result->stage_count; i++)
-        if (!result->stage[i].pass) return result->stage[i].name;
-    return NULL;
-}
-
 static void print_layers(FILE *to, const dp_result *result) {
     for (int i = 0; i < result->layer_count; i++) {
         const dp_layer_growth *layer = &result->layer[i];
@@ -153,9 +145,10 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
     if (result->isolated_count > 0)
         fprintf(to, "%d alone, %d outside their bounds; ", result->isolated_count, result->failed_isolated);
     fprintf(to, "%d rounds, %d not identical", result->arm_count, result->failed_arms);
-    const char *first = first_failure(result);
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(result, &by);
     if (first != NULL)
-        fprintf(to, "; first off at %s", first);
+        fprintf(to, "; first off at %s", first->name);
     else if (worst != NULL)
         fprintf(to, "; least headroom %.0f %% at %s", 100.0 * worst->headroom, worst->name);
     if (result->warnings > 0) fprintf(to, "; %d under %.0f %%", result->warnings, 100.0 * DP_WARN_HEADROOM);

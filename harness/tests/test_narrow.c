@@ -194,6 +194,18 @@ START_TEST(the_command_names_stage_and_place) {
 }
 END_TEST
 
+START_TEST(an_oracle_and_a_run_part_where_the_check_says_even_inside_every_bar) {
+    /* The chained comparison passes; the stage does not follow from the ones before it, which it shows alone. */
+    scratch_copy_case("tiny-plain");
+    scratch_change_value("/stages/float64/layers.1.mlp.up", 333, 1 + 1e-9, 0.0);
+    child_expect(CHILD("bisect", "--checkpoint", sf_folder, "--oracle", sf_path), 1,
+                 "first divergent stage: layers.1.mlp.up", "");
+    child_expect(CHILD("bisect", "--checkpoint", sf_folder, "--oracle", sf_path), 1, "it fails when it is run alone",
+                 "");
+    child_expect(CHILD("check", "--checkpoint", sf_folder, "--oracle", sf_path), 1, "first off at layers.1.mlp.up", "");
+}
+END_TEST
+
 START_TEST(an_oracle_and_a_run_and_two_ways_of_running_are_bisected_too) {
     child_expect(CHILD("bisect", "--case", "tiny-plain"), 0, "no divergence: all 59 stages compared are inside", "");
     child_expect(CHILD("bisect", "--case", "tiny-plain", "--between", "isa=generic,threads=2"), 0, "are identical", "");
@@ -251,6 +263,7 @@ void bisect_add_narrow(Suite *suite) {
     tcase_add_test(tests, the_map_shows_where_the_differences_lie);
     tcase_add_test(tests, against_an_oracle_only_what_is_beyond_the_bar_counts);
     tcase_add_test(tests, the_command_names_stage_and_place);
+    tcase_add_test(tests, an_oracle_and_a_run_part_where_the_check_says_even_inside_every_bar);
     tcase_add_test(tests, an_oracle_and_a_run_and_two_ways_of_running_are_bisected_too);
     tcase_add_test(tests, a_wrong_checkpoint_is_bisected_to_the_stage_that_it_spoils);
     tcase_add_test(tests, a_wrong_word_of_bisect_is_a_usage_error);
