@@ -3,7 +3,7 @@
  *
  * It is a second implementation: it shares with impl/ the weights as they are held and the exact decoding of their
  * formats, and no arithmetic. Any stage can be evaluated at any of its elements, without the rest. The formulas are
- * those of reports/STAGES.md; evaluate.c has what is shared and the backbone's, evaluate_attention.c,
+ * those of reports/STAGES.md; evaluate.c has what is shared and the products, evaluate_rows.c, evaluate_attention.c,
  * evaluate_rope.c and evaluate_heads.c the others.
  */
 #ifndef DP_EVALUATE_H

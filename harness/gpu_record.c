@@ -1,6 +1,7 @@
 /* gpu_record.c - see gpu_record.h. */
 #include "gpu_record.h"
 
+#include "clock.h"
 #include "environment.h"
 #include "error.h"
 #include "source_digests.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { PATH_SIZE = 4096, MOST_BYTES = 256 << 20 };
 
@@ -113,9 +113,7 @@ static void add_sources(cJSON *record) {
 }
 
 df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **out, df_error *err) {
-    char when[32] = "";
-    const time_t now = time(NULL);
-    struct tm utc;
+    char when[DP_WHEN_TEXT];
     cJSON *record = cJSON_CreateObject(), *steps = cJSON_CreateArray();
     *out = NULL;
     df_status status = record != NULL && steps != NULL ? DF_OK : df_fail_memory(err, "the record", sizeof(cJSON));
@@ -125,11 +123,10 @@ df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **ou
         cJSON_Delete(steps);
         return status;
     }
-    if (gmtime_r(&now, &utc) != NULL) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
     cJSON_AddStringToObject(record, "schema", schema);
     cJSON_AddNumberToObject(record, "schema_version", DP_GPU_RECORD_VERSION);
     cJSON_AddStringToObject(record, "name", name);
-    cJSON_AddStringToObject(record, "when", when);
+    cJSON_AddStringToObject(record, "when", dp_now(when));
     cJSON_AddStringToObject(record, "verdict", all_passed(steps) ? "PASS" : "FAIL");
     cJSON_AddItemToObject(record, "environment", dp_environment());
     cJSON_AddItemToObject(record, "steps", steps);

@@ -1,21 +1,12 @@
 /* identity_report.c - see identity_report.h. */
 #include "identity_report.h"
 
+#include "coordinates.h"
 #include "environment.h"
 
 #include <string.h>
 
 enum { COMMAND_TEXT = 8192 };
-
-/* Where the first difference lies: "[1, 0, 3]". */
-static void coordinates(const dp_pair_stage *stage, char text[DP_DIMS_TEXT]) {
-    int64_t at[4] = {0}, flat = stage->first;
-    for (int i = stage->rank - 1; i >= 0; i--) {
-        at[i] = flat % stage->dim[i];
-        flat /= stage->dim[i];
-    }
-    dp_dims_text(stage->rank, at, text);
-}
 
 static double value_of(uint32_t bits) {
     float value;
@@ -51,7 +42,7 @@ static void print_stage(FILE *to, const dp_pair_stage *stage) {
         fprintf(to, " %lld of %lld values are not finite\n", (long long)stage->nonfinite, (long long)stage->compared);
         return;
     }
-    coordinates(stage, where);
+    dp_coordinates_text(stage->rank, stage->dim, stage->first, where);
     if (is_integer(stage))
         fprintf(to, " first at %s: %d, %d", where, (int32_t)stage->bits[0], (int32_t)stage->bits[1]);
     else

@@ -10,10 +10,10 @@
 #include "dflash.h"
 
 enum {
-    DP_ROWS_MOST = 256,    /* most entries of a stage's row errors */
+    DP_ROWS_MOST = 256,     /* most entries of a stage's row errors */
     DP_SCATTER_MOST = 1000, /* most points of the scatter */
     DP_MARGIN_STAGES = 3,   /* logits, markov.logits, select.scores */
-    DP_ULP_LOWEST = -8,    /* the binary exponent where the bins begin */
+    DP_ULP_LOWEST = -8,     /* the binary exponent where the bins begin */
     DP_ULP_OCTAVES = 32,
     DP_ULP_BINS = DP_ULP_OCTAVES + 4 /* zero, below the lowest, the octaves, above, not finite */
 };

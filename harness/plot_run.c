@@ -2,23 +2,17 @@
 #include "plot_run.h"
 
 #include "error.h"
+#include "process.h"
 #include "text_file.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
-enum { MOST_SVG = 8 << 20, MOST_LOG = 1 << 20, QUOTED = 2 * DP_PLOT_PATH, CANNOT_RUN = 127 };
+enum { MOST_SVG = 8 << 20, MOST_LOG = 1 << 20, QUOTED = 2 * DP_PLOT_PATH };
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
@@ -51,32 +45,21 @@ static df_status find_scripts(dp_plots *out, df_error *err) {
 df_status dp_plots_begin(const char *keep, dp_plots *out, df_error *err) {
     *out = (dp_plots){.temporary = keep == NULL};
     TRY(find_scripts(out, err));
-    const char *base = getenv("TMPDIR");
-    const char *wanted = keep != NULL ? keep : base != NULL && base[0] != '\0' ? base : "/tmp";
-    if (strlen(wanted) + 32 >= sizeof out->folder) {
-        out->temporary = false;
+    if (keep == NULL) return dp_scratch_make(out->folder, err);
+    if (strlen(keep) >= sizeof out->folder)
         return df_fail(err, DF_ERR_ARGUMENT, "plot.folder",
                        "The folder for plots has a path of %zu characters; expected fewer than %zu. Choose a shorter "
                        "one.",
-                       strlen(wanted), sizeof out->folder - 32);
-    }
-    snprintf(out->folder, sizeof out->folder, keep != NULL ? "%s" : "%s/dflash-plots-XXXXXX", wanted);
-    const bool made = keep != NULL ? mkdir(out->folder, 0777) == 0 || errno == EEXIST : mkdtemp(out->folder) != NULL;
-    if (made) return DF_OK;
-    out->temporary = false;
+                       strlen(keep), sizeof out->folder);
+    snprintf(out->folder, sizeof out->folder, "%s", keep);
+    if (mkdir(out->folder, 0777) == 0 || errno == EEXIST) return DF_OK;
     return df_fail(err, DF_ERR_IO, "plot.folder",
                    "Cannot make the folder %s for plots: %s. Check that its parent exists and can be written.",
                    out->folder, strerror(errno));
 }
 
 void dp_plots_end(dp_plots *plots) {
-    DIR *list = plots->temporary ? opendir(plots->folder) : NULL;
-    const struct dirent *entry;
-    while (list != NULL && (entry = readdir(list)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(dirfd(list), entry->d_name, 0);
-    if (list != NULL) closedir(list);
-    if (plots->temporary) rmdir(plots->folder);
+    if (plots->temporary) dp_scratch_remove(plots->folder);
     plots->temporary = false;
 }
 
@@ -92,30 +75,6 @@ static void quote(const char *text, char out[QUOTED]) {
     }
     out[used++] = '\'';
     out[used] = '\0';
-}
-
-/* The exit status; -1 when it could not be started, with errno set. */
-static int run(char *const *argv, const char *log) {
-    posix_spawn_file_actions_t actions;
-    pid_t pid = 0;
-    int status = 0, failed = posix_spawn_file_actions_init(&actions);
-    if (failed != 0) {
-        errno = failed;
-        return -1;
-    }
-    failed = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (failed == 0)
-        failed = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (failed == 0) failed = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    if (failed == 0) failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-        errno = failed;
-        return -1;
-    }
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static df_status gnuplot_failed(int code, const char *script, const char *log, df_error *err) {
@@ -145,16 +104,19 @@ df_status dp_plots_draw(const dp_plots *plots, const char *script, const char *n
     quote(out, quoted[1]);
     quote(title, quoted[2]);
     snprintf(settings, sizeof settings, "data=%s; out=%s; title=%s", quoted[0], quoted[1], quoted[2]);
-    char *const argv[] = {(char[]){"gnuplot"}, (char[]){"-d"}, (char[]){"-e"}, settings, path, NULL};
-    const int code = run(argv, log);
-    df_status status = DF_OK;
-    if ((code < 0 && errno == ENOENT) || code == CANNOT_RUN)
+    const char *const argv[] = {"gnuplot", "-d", "-e", settings, path, NULL};
+    const dp_process gnuplot = {.argv = argv, .out = log, .err = log};
+    df_error why;
+    int code = 0;
+    unlink(log); /* streams are appended to */
+    df_status status = dp_process_run(&gnuplot, &code, &why);
+    if (status != DF_OK && strcmp(why.code, "process.start") == 0)
         status = df_fail(err, DF_ERR_IO, "plot.gnuplot.missing",
                          "gnuplot is not installed (no such program in PATH), so this report has no plots. It is "
                          "complete otherwise; install gnuplot (Debian: gnuplot-nox) and render the result file again.");
-    else if (code < 0)
-        status = df_fail(err, DF_ERR_IO, "plot.gnuplot", "gnuplot cannot be started: %s. The report has no plots.",
-                         strerror(errno));
+    else if (status != DF_OK)
+        status =
+            df_fail(err, DF_ERR_IO, "plot.gnuplot", "gnuplot did not draw: %s The report has no plots.", why.message);
     else if (code != 0)
         status = gnuplot_failed(code, path, log, err);
     if (status == DF_OK) status = dp_text_file_read(out, MOST_SVG, svg, err);

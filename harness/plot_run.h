@@ -19,7 +19,7 @@ typedef struct dp_plots {
 
 /* With `keep` data and pictures go to that folder, which is made when it is missing, and stay there; otherwise to a
  * temporary one. The scripts are looked for in reports/ beside the program's build folder and below the current one.
- * Codes: "plot.scripts", "plot.folder". */
+ * Codes: "plot.scripts", "plot.folder", "scratch.folder". */
 df_status dp_plots_begin(const char *keep, dp_plots *out, df_error *err);
 
 /* Removes a temporary folder with what is in it. */

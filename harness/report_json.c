@@ -1,23 +1,13 @@
 /* report_json.c - the document of a run: its head, its verdict, and the file it becomes. */
 #include "report.h"
 
+#include "clock.h"
 #include "environment.h"
 #include "error.h"
 #include "json_number.h"
 #include "text_file.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-enum { WHEN_TEXT = 32 };
-
-/* "2026-01-31T12:00:00Z" */
-static void now(char text[WHEN_TEXT]) {
-    struct tm utc;
-    const time_t seconds = time(NULL);
-    if (gmtime_r(&seconds, &utc) == NULL || strftime(text, WHEN_TEXT, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
-        snprintf(text, WHEN_TEXT, "1970-01-01T00:00:00Z");
-}
 
 /* The environment's facts about a device, those of the first case that ran on one. */
 static void add_device(cJSON *environment, const df_device_facts *facts) {
@@ -35,16 +25,15 @@ static void add_device(cJSON *environment, const df_device_facts *facts) {
 }
 
 cJSON *dp_document_begin(const char *tool, const char *command, const char *filter) {
-    char when[WHEN_TEXT];
+    char when[DP_WHEN_TEXT];
     cJSON *document = cJSON_CreateObject();
-    now(when);
     cJSON_AddStringToObject(document, "schema", DP_RESULT_SCHEMA);
     cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
     cJSON_AddStringToObject(document, "tool", tool);
     cJSON_AddNullToObject(document, "verdict"); /* until the end, so that the head of the file shows it */
     cJSON_AddNullToObject(document, "exit_code");
     cJSON_AddStringToObject(document, "command", command);
-    cJSON_AddStringToObject(document, "when", when);
+    cJSON_AddStringToObject(document, "when", dp_now(when));
     if (filter != NULL)
         cJSON_AddStringToObject(document, "filter", filter);
     else

@@ -1,6 +1,8 @@
 /* result_view.c - see result_view.h. */
 #include "result_view.h"
 
+#include "json_number.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +13,8 @@ const cJSON *dp_view(const cJSON *object, const char *key) {
 }
 
 double dp_view_value(const cJSON *item) {
-    if (cJSON_IsNumber(item)) return item->valuedouble;
-    if (cJSON_IsString(item) && strcmp(item->valuestring, "inf") == 0) return INFINITY;
-    if (cJSON_IsString(item) && strcmp(item->valuestring, "-inf") == 0) return -INFINITY;
-    return NAN;
+    double value;
+    return dp_json_read_number(item, &value) ? value : NAN;
 }
 
 double dp_view_number(const cJSON *object, const char *key) { return dp_view_value(dp_view(object, key)); }

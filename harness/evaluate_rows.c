@@ -1,0 +1,51 @@
+/* evaluate_rows.c - see evaluate.h: norms, convolutions, residuals and the activation. Products are evaluate.c's. */
+#include "evaluate_parts.h"
+
+#include <limits.h>
+
+/* w (x r), r = 1 / sqrt(mean(x^2) + eps). */
+dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    const int64_t row = index / job->width;
+    const double *x = job->in[0] + row * job->width;
+    const dp_class_model *m = job->m;
+    if (scratch->row != row) {
+        const dp_terms squares = {.a = x, .b = x, .n = job->width};
+        const dp_approx mean = dp_div(m, dp_sum_products(m, &squares), dp_exactly(job->width));
+        const dp_approx root = dp_sqrt(m, dp_add(m, mean, dp_constant(m, job->c->rms_eps)));
+        scratch->shared[0] = dp_div(m, dp_exactly(1.0), root);
+        scratch->row = row;
+    }
+    const dp_approx scaled = dp_mul(m, dp_exactly(x[index % job->width]), scratch->shared[0]);
+    return dp_mul(m, dp_exactly((double)job->vector[index % job->width]), scaled);
+}
+
+/* Over the taps o that the block has: base[o][c] x[p - o][c], then dyn[p][o][c / group] x[p - o][c]; one chain. */
+dp_approx dp_conv_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    const df_config *c = job->c;
+    const int64_t row = index / c->hidden, channel = index % c->hidden, groups = c->hidden / c->conv_group;
+    const bool second = job->spec->stage == DF_STAGE_ATTN_CONV_OUT || job->spec->stage == DF_STAGE_MLP_CONV_OUT;
+    const double *dyn = job->in[1] + ((row * 2 + second) * c->conv_kernel) * groups;
+    const float *base = job->vector + (int64_t)second * c->conv_kernel * c->hidden;
+    int n = 0;
+    for (int64_t o = 0; o < c->conv_kernel && o <= row; o++) {
+        const double x = job->in[0][(row - o) * c->hidden + channel];
+        scratch->weight[n] = (double)base[o * c->hidden + channel];
+        scratch->extra[n++] = x;
+        scratch->weight[n] = dyn[o * groups + channel / c->conv_group];
+        scratch->extra[n++] = x;
+    }
+    dp_class_model chain = *job->m;
+    if (chain.segment > 0) chain.segment = INT_MAX; /* never cut */
+    return dp_sum_products(&chain, &(dp_terms){.a = scratch->weight, .b = scratch->extra, .n = n});
+}
+
+dp_approx dp_sum_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    (void)scratch;
+    return dp_add(job->m, dp_exactly(job->in[0][index]), dp_exactly(job->in[1][index]));
+}
+
+dp_approx dp_act_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    (void)scratch;
+    const dp_approx gate = dp_exactly(job->in[0][index]);
+    return dp_mul(job->m, dp_logistic(job->m, gate, gate), dp_exactly(job->in[1][index]));
+}
