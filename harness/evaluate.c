@@ -299,10 +299,6 @@ static dp_approx key_element(const dp_job *job, int64_t index, dp_scratch *scrat
     return dp_product(job, job->matrix, job->vector, column, x, scratch);
 }
 
-/* ---- The cache
- * -------------------------------------------------------------------------------------------------------
- */
-
 /* The cache holds the context's rows of each layer, bit for bit. */
 static dp_approx cache_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;

@@ -86,35 +86,26 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
 
 __device__ int dc_fast_built = DC_RESIDENT;
 
+static dc_resident_kernel kernel_of() {
+    dc_resident_kernel kernel = {};
+    kernel.narrow = reinterpret_cast<const void *>(run_fast<8>);
+    kernel.wide = reinterpret_cast<const void *>(run_fast<16>);
+    kernel.narrow_shared = sizeof(fast_shared<8>);
+    kernel.wide_shared = sizeof(fast_shared<16>);
+    kernel.threads = DC_FAST_ALL;
+    kernel.most = 1;
+    return kernel;
+}
+
 cudaError_t dc_fast_blocks(int *blocks) {
-    int device = 0, shared = 0, built = 0, processors = 0, each = 0;
+    const dc_resident_kernel kernel = kernel_of();
+    int built = 0;
     *blocks = 0;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess)
-        status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (status == cudaSuccess) status = cudaMemcpyFromSymbol(&built, dc_fast_built, sizeof built);
-    if (status != cudaSuccess || built == 0 || (size_t)shared < sizeof(fast_shared<16>)) return status;
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (status == cudaSuccess)
-        status =
-            cudaFuncSetAttribute(run_fast<8>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(fast_shared<8>));
-    if (status == cudaSuccess)
-        status = cudaFuncSetAttribute(run_fast<16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)sizeof(fast_shared<16>));
-    if (status == cudaSuccess)
-        status =
-            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, run_fast<16>, DC_FAST_ALL, sizeof(fast_shared<16>));
-    if (status == cudaSuccess) *blocks = each > 0 ? processors : 0;
-    return status;
+    const cudaError_t status = cudaMemcpyFromSymbol(&built, dc_fast_built, sizeof built);
+    return status == cudaSuccess ? dc_resident_blocks(&kernel, built, blocks) : status;
 }
 
 cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t stream) {
-    const bool narrow = dc_padded_rows(frame->rows) == 8;
-    void *arguments[] = {const_cast<dc_frame *>(frame)};
-    cudaError_t status = cudaMemsetAsync(frame->arrived, 0, sizeof *frame->arrived, stream);
-    if (status == cudaSuccess)
-        status = cudaLaunchCooperativeKernel(
-            narrow ? reinterpret_cast<const void *>(run_fast<8>) : reinterpret_cast<const void *>(run_fast<16>), blocks,
-            DC_FAST_ALL, arguments, narrow ? sizeof(fast_shared<8>) : sizeof(fast_shared<16>), stream);
-    return status;
+    const dc_resident_kernel kernel = kernel_of();
+    return dc_resident_launch(&kernel, frame, 1, blocks, stream);
 }
