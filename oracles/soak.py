@@ -69,7 +69,7 @@ class Tally:
         self.runs += 1
         for stage in result["cases"][0]["stages"]:
             self.stages += 1
-            self.isolated += bool((stage.get("isolated") or {}).get("judged"))
+            self.isolated += stage["isolated"] is not None
             headroom = stage.get("headroom")
             if isinstance(headroom, (int, float)) and headroom < self.least[0]:
                 self.least = (headroom, stage["name"], case["name"])
