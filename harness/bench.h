@@ -8,11 +8,9 @@
 #ifndef DP_BENCH_H
 #define DP_BENCH_H
 
-#include "dflash.h"
+#include "bench_session.h"
 
 #include <stdio.h>
-
-enum { DP_BENCH_MOST_REPEATS = 1000, DP_BENCH_MOST_CONTEXT = 1 << 20 };
 
 /* The least that a program must do: multiply-adds, and bytes read once. */
 typedef struct dp_work {
