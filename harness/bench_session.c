@@ -2,6 +2,8 @@
 #include "bench_session.h"
 
 #include "error.h"
+#include "precision.h"
+#include "quant.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,11 +63,21 @@ void dp_bench_close(dp_bench_session *s) {
 
 bool dp_bench_in_layers(const char *tensor) { return strncmp(tensor, "layers.", 7) == 0; }
 
+/* Matrices (rank 2) are held in the precision mode's width, everything else counts as it is in the file. */
+static double held_bytes(const df_tensor_view *tensor, df_precision precision) {
+    if (tensor->rank != 2) return (double)tensor->bytes;
+    df_dtype stored = DF_F32;
+    for (df_dtype dtype = DF_F32; dtype <= DF_BF16; dtype++)
+        if (strcmp(tensor->dtype, df_dtype_name(dtype)) == 0) stored = dtype;
+    const df_dtype held = df_precision_dtype(precision, tensor->name, stored);
+    return (double)df_row_bytes(held, tensor->dim[1]) * (double)tensor->dim[0];
+}
+
 double dp_bench_bytes(const df_draft *draft, bool (*counts)(const char *tensor)) {
     double bytes = 0.0;
     for (int i = 0; i < df_draft_tensor_count(draft); i++) {
         const df_tensor_view tensor = df_draft_tensor(draft, i);
-        if (tensor.used && counts(tensor.name)) bytes += (double)tensor.bytes;
+        if (tensor.used && counts(tensor.name)) bytes += held_bytes(&tensor, df_draft_precision(draft));
     }
     return bytes;
 }

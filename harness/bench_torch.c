@@ -1,37 +1,76 @@
 /*
- * bench_torch.c - the reference's time of the same block, taken in the same run by oracles/time_reference.py.
+ * bench_torch.c - times of PyTorch, taken in the same run by a script of oracles/: of the reference itself beside one
+ * case, and of a plain model of the same layers beside the table.
  */
 #include "bench.h"
+#include "bench_table.h"
 
 #include "error.h"
+#include "process.h"
+#include "text_file.h"
 
-#include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { OUTPUT_SIZE = 4096 };
+enum { MOST_OUTPUT = 1 << 20, NUMBER = 24 };
 
-extern char **environ;
-
-static df_status reference_failed(const dp_bench *b, const char *what, df_error *err) {
-    return df_fail(
-        err, DF_ERR_IO, "bench.reference",
-        "The reference could not be timed: %s (%s oracles/time_reference.py). Build its environment with `make "
-        "oracles`, run from the project's root, or leave --torch out.",
-        what, b->python);
+static df_status reference_failed(const char *script, const char *python, const char *what, df_error *err) {
+    return df_fail(err, DF_ERR_IO, "bench.reference",
+                   "PyTorch could not be timed: %.300s (%s %s). Expected an interpreter with the packages that the "
+                   "script imports (`make oracles` builds one), and to run from the project's root; or leave --torch "
+                   "out.",
+                   what, python, script);
 }
 
-/* Starts the script with its standard output on `output`, which is closed here; its process id goes to *child. */
-static df_status run_script(const dp_bench *b, int output, int *started, df_error *err) {
-    char context[24], threads[24], repeat[24];
-    snprintf(context, sizeof context, "%ld", b->context);
-    snprintf(threads, sizeof threads, "%d", b->threads);
-    snprintf(repeat, sizeof repeat, "%ld", b->repeat);
+/* The last line of a text that says something; cuts the text there. */
+static const char *last_line(char *text) {
+    size_t length = strlen(text);
+    while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == ' ')) text[--length] = '\0';
+    const char *line = strrchr(text, '\n');
+    return line != NULL ? line + 1 : text;
+}
+
+/* Runs words[0] on the script words[1]; *out is the JSON object that it printed, which the caller deletes. */
+static df_status run_script(const char *const *words, cJSON **out, df_error *err) {
+    char folder[DP_FOLDER_PATH], printed[DP_FOLDER_PATH + 8], said[DP_FOLDER_PATH + 8];
+    char *text = NULL, *complaint = NULL;
+    int code = 0;
+    *out = NULL;
+    TRY(dp_scratch_make(folder, err));
+    snprintf(printed, sizeof printed, "%s/out", folder);
+    snprintf(said, sizeof said, "%s/err", folder);
+    const dp_process process = {.argv = words, .out = printed, .err = said};
+    dp_interruptions_begin();
+    df_status status = dp_process_run(&process, &code, err);
+    dp_interruptions_end();
+    if (status == DF_OK) status = dp_text_file_read(printed, MOST_OUTPUT, &text, err);
+    if (status == DF_OK && code == 0) *out = cJSON_Parse(text);
+    if (status == DF_OK && *out == NULL) {
+        const bool told = code != 0 && dp_text_file_read(said, MOST_OUTPUT, &complaint, err) == DF_OK;
+        const char *what = told ? last_line(complaint) : "";
+        if (what[0] == '\0') what = code == 0 ? "it printed no figures" : "it failed without a word";
+        status = reference_failed(words[1], words[0], what, err);
+    }
+    free(text);
+    free(complaint);
+    dp_scratch_remove(folder);
+    return status;
+}
+
+static void number(char text[NUMBER], long value) { snprintf(text, NUMBER, "%ld", value); }
+
+/* Seconds of a figure in milliseconds; 0 when it is null or absent. */
+static double seconds_of(const cJSON *json, const char *key) {
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(value) && value->valuedouble > 0.0 ? 1e-3 * value->valuedouble : 0.0;
+}
+
+df_status dp_bench_reference(dp_bench *b, df_error *err) {
+    char context[NUMBER], threads[NUMBER], repeat[NUMBER];
+    cJSON *json = NULL;
+    number(context, b->context);
+    number(threads, b->threads);
+    number(repeat, b->repeat);
     const char *const words[] = {b->python,
                                  "oracles/time_reference.py",
                                  "--checkpoint",
@@ -43,59 +82,48 @@ static df_status run_script(const dp_bench *b, int output, int *started, df_erro
                                  "--repeat",
                                  repeat,
                                  NULL};
-    char *argv[sizeof words / sizeof *words] = {NULL};
-    for (size_t i = 0; words[i] != NULL; i++)
-        memcpy(&argv[i], &words[i], sizeof argv[i]); /* spawn does not write them */
-    posix_spawn_file_actions_t actions;
-    pid_t child = 0;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    const int failure = posix_spawnp(&child, b->python, &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(output);
-    if (failure != 0) return reference_failed(b, strerror(failure), err);
-    *started = child;
-    return DF_OK;
-}
-
-static size_t read_all(int from, char *text, size_t size) {
-    size_t length = 0;
-    ssize_t got = 1;
-    while (length + 1 < size && got != 0) {
-        got = read(from, text + length, size - 1 - length);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) break;
-        length += (size_t)got;
-    }
-    text[length] = '\0';
-    return length;
-}
-
-static df_status read_figures(dp_bench *b, const char *text, df_error *err) {
-    cJSON *json = cJSON_Parse(text);
+    TRY(run_script(words, &json, err));
     const char *version = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "torch"));
-    const cJSON *f32 = cJSON_GetObjectItemCaseSensitive(json, "float32_ms");
-    const cJSON *bf16 = cJSON_GetObjectItemCaseSensitive(json, "bfloat16_ms");
-    const bool good = version != NULL && cJSON_IsNumber(f32) && cJSON_IsNumber(bf16);
-    if (good) {
-        snprintf(b->torch_version, sizeof b->torch_version, "%s", version);
-        b->torch_f32 = 1e-3 * f32->valuedouble;
-        b->torch_bf16 = 1e-3 * bf16->valuedouble;
+    b->torch_f32 = seconds_of(json, "float32_ms");
+    b->torch_bf16 = seconds_of(json, "bfloat16_ms");
+    const bool good = version != NULL && b->torch_f32 > 0.0 && b->torch_bf16 > 0.0;
+    if (good) snprintf(b->torch_version, sizeof b->torch_version, "%s", version);
+    cJSON_Delete(json);
+    return good ? DF_OK : reference_failed(words[1], b->python, "it printed no figures", err);
+}
+
+df_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, df_error *err) {
+    char checkpoint[DP_TABLE_PATH], context[NUMBER], threads[NUMBER], repeat[NUMBER];
+    cJSON *json = NULL;
+    number(context, t->context);
+    number(threads, t->threads);
+    number(repeat, t->repeat);
+    const char *const words[] = {t->python,
+                                 "oracles/time_plain.py",
+                                 "--checkpoint",
+                                 checkpoint,
+                                 "--device",
+                                 df_backend_name(t->backend),
+                                 "--context",
+                                 context,
+                                 "--threads",
+                                 threads,
+                                 "--repeat",
+                                 repeat,
+                                 NULL};
+    df_status status = dp_table_checkpoint(t, g->name, checkpoint, err);
+    if (status == DF_OK) status = run_script(words, &json, err);
+    if (status == DF_OK) {
+        const char *version = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "torch"));
+        const char *why = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "why"));
+        g->torch = (dp_table_torch){.eager = seconds_of(json, "eager_ms"),
+                                    .graph = seconds_of(json, "graph_ms"),
+                                    .compiled = seconds_of(json, "compiled_ms")};
+        snprintf(g->torch.version, sizeof g->torch.version, "%s", version != NULL ? version : "");
+        snprintf(g->torch.why, sizeof g->torch.why, "%s", why != NULL ? why : "");
+        if (g->torch.eager == 0.0) status = reference_failed(words[1], t->python, "it printed no figures", err);
     }
     cJSON_Delete(json);
-    return good ? DF_OK : reference_failed(b, "it printed no figures", err);
-}
-
-df_status dp_bench_reference(dp_bench *b, df_error *err) {
-    char text[OUTPUT_SIZE];
-    int ends[2], child = 0, state = 0;
-    if (pipe2(ends, O_CLOEXEC) != 0) return reference_failed(b, strerror(errno), err);
-    df_status status = run_script(b, ends[1], &child, err);
-    if (status == DF_OK) read_all(ends[0], text, sizeof text);
-    close(ends[0]);
-    if (status != DF_OK) return status;
-    while (waitpid((pid_t)child, &state, 0) < 0 && errno == EINTR) {
-    }
-    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) return reference_failed(b, "it failed, as it says above", err);
-    return read_figures(b, text, err);
+    if (status != DF_OK) snprintf(g->torch.why, sizeof g->torch.why, "not timed: %.480s", err->message);
+    return status;
 }

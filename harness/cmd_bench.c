@@ -4,6 +4,7 @@
 #include "commands.h"
 
 #include "bench.h"
+#include "bench_table.h"
 #include "cases.h"
 #include "cli.h"
 #include "environment.h"
@@ -18,6 +19,7 @@
 
 static const char help[] =
     "usage: dflash-parity bench [--case NAME | --checkpoint DIR] [--context C] [--repeat N] [options]\n"
+    "       dflash-parity bench --table ...    every geometry, class and precision (bench --table --help)\n"
     "\n"
     "Times load, ingest_ctx, forward_round and forward_block, each beside the machine's limit for it, and for a case "
     "its\n"
@@ -177,6 +179,7 @@ static int bench_case(dp_bench *b, const words *w, const dp_run_options *run, co
 }
 
 int cmd_bench(int argc, char **argv) {
+    if (dp_bench_wants_table(argc, argv)) return cmd_bench_table(argc, argv);
     words w = {.name = "qwen3-4b-dflash", .cases = "fixtures/cases.json", .context = "512", .repeat = "5"};
     dp_run_options run = {.filter = NULL};
     dp_bench b = {.name = NULL};

@@ -18,15 +18,9 @@ import torch
 from transformers import DynamicCache
 
 import reference
+from options import positive
 from refusal import Refused
 from weights import Tensors
-
-
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
-    return value
 
 
 def time_round(model, context: int, block: int, taps: int, dtype: torch.dtype, repeat: int) -> float:
