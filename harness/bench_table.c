@@ -144,7 +144,8 @@ static void count_bytes(const dp_table *t, const df_draft *draft, dp_table_row *
 }
 
 /* Loads the row's draft, and ingests the context. */
-static df_status open_subject(const dp_table *t, const dp_table_geometry *g, dp_table_row *row, subject *u, df_error *err) {
+static df_status open_subject(const dp_table *t, const dp_table_geometry *g, dp_table_row *row, subject *u,
+                              df_error *err) {
     char checkpoint[DP_TABLE_PATH];
     dp_bench_session *s = &u->session;
     TRY(dp_table_checkpoint(t, g->name, checkpoint, err));

@@ -124,6 +124,9 @@ df_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, df_error 
         if (g->torch.eager == 0.0) status = reference_failed(words[1], t->python, "it printed no figures", err);
     }
     cJSON_Delete(json);
-    if (status != DF_OK) snprintf(g->torch.why, sizeof g->torch.why, "not timed: %.480s", err->message);
+    if (status != DF_OK) {
+        g->torch = (dp_table_torch){.eager = 0.0};
+        snprintf(g->torch.why, sizeof g->torch.why, "not timed: %.480s", err->message);
+    }
     return status;
 }

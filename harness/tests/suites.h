@@ -50,6 +50,7 @@
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \
+    X(bench)                                                                                                           \
     X(cli)                                                                                                             \
     X(cuda)
 
