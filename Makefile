@@ -84,8 +84,8 @@ run-test: $(BUILD)/tests $(BUILD)/dflash-parity
 
 NAME := gpu
 run-gpu-record: $(BUILD)/tests $(BUILD)/dflash-parity
-	reports/gpu/record.sh $(BUILD)/dflash-parity $(BUILD)/tests $(BUILD)/gpu
-	$(BUILD)/dflash-parity gpu-record --results $(BUILD)/gpu --name '$(NAME)' --out 'reports/gpu/$(NAME).record.json'
+	reports/gpu/record.sh --binary $(BUILD)/dflash-parity --tests $(BUILD)/tests --out $(BUILD)/gpu \
+	    --record 'reports/gpu/$(NAME).record.json' --name '$(NAME)'
 
 release-check: build
 	$(BUILD)/dflash-parity release-check

@@ -16,9 +16,27 @@ enum { PATH_SIZE = 4096, MOST_BYTES = 256 << 20 };
 static const char schema[] = "dflash-parity-gpu-record";
 
 /* Steps without which a record proves too little. */
-static const char *const required[] = {"gate-exact",      "gate-cublas",   "gate-fast",     "identity-exact",
-                                       "identity-cublas", "identity-fast", "digests-exact", "suite",
-                                       "memcheck",        "racecheck",     "initcheck"};
+static const char *const required[] = {"gate-exact",
+                                       "gate-cublas",
+                                       "gate-fast",
+                                       "identity-exact",
+                                       "identity-cublas",
+                                       "identity-fast",
+                                       "digests-exact",
+                                       "suite",
+                                       "bench-table",
+                                       "memcheck-exact",
+                                       "memcheck-exact-unobserved",
+                                       "memcheck-fast",
+                                       "memcheck-fast-unobserved",
+                                       "racecheck-exact",
+                                       "racecheck-exact-unobserved",
+                                       "racecheck-fast",
+                                       "racecheck-fast-unobserved",
+                                       "initcheck-exact",
+                                       "initcheck-exact-unobserved",
+                                       "initcheck-fast",
+                                       "initcheck-fast-unobserved"};
 
 /* Of a result, what stays with the step alone: per-stage numbers are for the one who looks at the run itself. */
 static const char *const dropped[] = {"stages", "rounds", "arms", "layers", "plots", "provenance", "geometry"};

@@ -51,6 +51,7 @@
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \
     X(bench)                                                                                                           \
+    X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
     X(cuda)
 
