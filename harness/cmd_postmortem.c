@@ -11,32 +11,43 @@
 #include <string.h>
 
 static const char help[] =
-    "usage: dflash-parity postmortem RESULT... [options]\n"
+    "usage: dflash-parity postmortem RUN... [options]\n"
     "\n"
-    "RESULT is a file that check --out or gate --out wrote. The runs are put in order; for every case that does not "
-    "pass\n"
-    "the story tells the last good run, the first bad one, what changed between them, where it began, what carried it\n"
-    "on and what it did to the tokens. Without --markdown the text goes to standard output.\n"
+    "RUN is a file that check --out or gate --out wrote, or a recording (record --out). The runs are put in order; "
+    "for\n"
+    "every case that does not pass the story tells the last good run, the first bad one, what changed between them,\n"
+    "where it began, what carried it on and what it did to the tokens. Without --markdown the text goes to standard\n"
+    "output. A recording holds no verdict: it is held against the oracle, or else, bit for bit, against the first\n"
+    "recording in order; beside results it needs their oracle.\n"
     "\n"
     "  --out FILE        also write the page (HTML, one file, plots inside)\n"
     "  --markdown FILE   write the text to FILE\n"
-    "  --order ORDER     time: by the start of each run (default); given: as named, for instance by revision\n"
+    "  --oracle FILE     what recordings are judged by\n"
+    "  --order ORDER     time: by the start of each run, for a recording the time of its file (default); revision: "
+    "along\n"
+    "                    the commits of --repo, runs of one commit by time; given: as named\n"
+    "  --repo DIR        the repository that the runs were built from; the commits between good and bad are listed\n"
     "  --keep-data DIR   keep the plots and their data in DIR\n"
     "  --help            this text\n"
     "\n"
-    "Exit codes: 0 the story was written, whatever it tells; 2 usage, 3 refused (no result file), 4 runtime.\n";
+    "Exit codes: 0 the story was written, whatever it tells; 2 usage, 3 refused (no result or recording, or of "
+    "another\n"
+    "series), 4 runtime.\n";
 
 typedef struct words {
-    const char **path; /* owned list of borrowed words */
-    int count;
+    dp_postmortem_options read;
+    const char **path; /* owned list of borrowed words; read.paths */
     const char *out, *markdown, *keep;
-    dp_order order;
 } words;
 
 static int take(words *w, int argc, char **argv, int *i) {
     const struct {
         const char *name, **value;
-    } options[] = {{"--out", &w->out}, {"--markdown", &w->markdown}, {"--keep-data", &w->keep}};
+    } options[] = {{"--out", &w->out},
+                   {"--markdown", &w->markdown},
+                   {"--keep-data", &w->keep},
+                   {"--oracle", &w->read.oracle},
+                   {"--repo", &w->read.repository}};
     for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
         if (strcmp(argv[*i], options[o].name) != 0) continue;
         if (*i + 1 == argc) return dp_usage_error("postmortem", "%s needs a value", argv[*i]);
@@ -44,14 +55,18 @@ static int take(words *w, int argc, char **argv, int *i) {
         return DP_EXIT_PASS;
     }
     if (strcmp(argv[*i], "--order") == 0) {
+        static const char *const orders[] = {
+            [DP_ORDER_TIME] = "time", [DP_ORDER_GIVEN] = "given", [DP_ORDER_REVISION] = "revision"};
         const char *order = *i + 1 < argc ? argv[++*i] : "";
-        if (strcmp(order, "time") != 0 && strcmp(order, "given") != 0)
-            return dp_usage_error("postmortem", "--order is time or given, not '%s'", order);
-        w->order = strcmp(order, "time") == 0 ? DP_ORDER_TIME : DP_ORDER_GIVEN;
+        int o = 0;
+        while (o <= DP_ORDER_REVISION && strcmp(order, orders[o]) != 0) o++;
+        if (o > DP_ORDER_REVISION)
+            return dp_usage_error("postmortem", "--order is time, revision or given, not '%s'", order);
+        w->read.order = (dp_order)o;
         return DP_EXIT_PASS;
     }
     if (argv[*i][0] == '-') return dp_usage_error("postmortem", "unknown option %s", argv[*i]);
-    w->path[w->count++] = argv[*i];
+    w->path[w->read.count++] = argv[*i];
     return DP_EXIT_PASS;
 }
 
@@ -84,11 +99,12 @@ int cmd_postmortem(int argc, char **argv) {
         code = take(&w, argc, argv, &i);
     }
     if (code != DP_EXIT_PASS) goto cleanup;
-    if (w.count == 0) {
-        code = dp_usage_error("postmortem", "RESULT is missing");
-        goto cleanup;
-    }
-    df_status status = dp_postmortem_read(w.path, w.count, w.order, &story, &err);
+    if (w.read.count == 0) code = dp_usage_error("postmortem", "RUN is missing");
+    if (code == DP_EXIT_PASS && w.read.order == DP_ORDER_REVISION && w.read.repository == NULL)
+        code = dp_usage_error("postmortem", "--order revision needs --repo DIR, the repository that tells the order");
+    if (code != DP_EXIT_PASS) goto cleanup;
+    w.read.paths = w.path;
+    df_status status = dp_postmortem_read(&w.read, &story, &err);
     if (status == DF_OK) status = tell(&w, &story, &err);
     code = status == DF_OK ? dp_finish_output("postmortem", DP_EXIT_PASS) : dp_report_error("postmortem", &err);
 cleanup:

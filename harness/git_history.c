@@ -10,18 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_WORDS = 16, LARGEST_ANSWER = 64 << 20, SHOWN = 300 };
+enum { LARGEST_ANSWER = 64 << 20, SHOWN = 300 };
 
 const char *const dp_git_clean[] = {"GIT_DIR",   "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX",
                                     "MAKEFLAGS", "MAKELEVEL",     "MFLAGS",         NULL};
 
-/* Runs git in a folder; *answer, unless NULL, is what it printed, and the caller frees it. */
-static df_status git(const char *folder, const char *scratch, const char *const *words, char **answer, int *code,
+/* Runs argv, which begins with git, in a folder; *answer, unless NULL, is what it printed, and the caller frees it. */
+static df_status run(const char *folder, const char *scratch, const char *const *argv, char **answer, int *code,
                      df_error *err) {
     char out[DP_FOLDER_PATH + 16], complaint[DP_FOLDER_PATH + 16], *text = NULL;
-    const char *argv[MOST_WORDS + 2] = {"git"};
-    int count = 1;
-    for (; count <= MOST_WORDS && words[count - 1] != NULL; count++) argv[count] = words[count - 1];
     snprintf(out, sizeof out, "%s/git.out", scratch);
     snprintf(complaint, sizeof complaint, "%s/git.err", scratch);
     unlink(out);
@@ -32,13 +29,13 @@ static df_status git(const char *folder, const char *scratch, const char *const 
     if (*code == 0) return answer != NULL ? dp_text_file_read(out, LARGEST_ANSWER, answer, err) : DF_OK;
     const df_status status = dp_text_file_read(complaint, LARGEST_ANSWER, &text, err);
     if (status != DF_OK) return status;
-    df_fail(err, DF_ERR_REFUSED, "bisect.git", "git %s in %s ended with code %d: %.*s", words[0], folder, *code, SHOWN,
+    df_fail(err, DF_ERR_REFUSED, "bisect.git", "git %s in %s ended with code %d: %.*s", argv[1], folder, *code, SHOWN,
             text);
     free(text);
     return DF_ERR_REFUSED;
 }
 #define GIT(folder, scratch, answer, code, err, ...)                                                                   \
-    git(folder, scratch, (const char *const[]){__VA_ARGS__, NULL}, answer, code, err)
+    run(folder, scratch, (const char *const[]){"git", __VA_ARGS__, NULL}, answer, code, err)
 
 /* One line a commit, fields divided by a character that no field holds. */
 static const char format[] = "--format=%H%x1f%aI%x1f%P%x1f%s";
@@ -61,6 +58,16 @@ static const char *read_commit(const char *text, dp_commit *out) {
     out->parents = parents[0] != '\0';
     for (const char *p = parents; *p != '\0'; p++) out->parents += *p == ' ';
     return *text == '\n' ? text + 1 : text;
+}
+
+static df_status read_commits(const char *text, dp_commit **out, int *count, df_error *err) {
+    int lines = 0;
+    for (const char *p = text; *p != '\0'; p++) lines += *p == '\n';
+    *count = 0;
+    *out = calloc((size_t)lines + 1, sizeof **out);
+    if (*out == NULL) return df_fail_memory(err, "the commits", (size_t)lines * sizeof **out);
+    for (const char *p = text; *p != '\0' && *count < lines; ++*count) p = read_commit(p, &(*out)[*count]);
+    return DF_OK;
 }
 
 df_status dp_git_commit(const char *repository, const char *revision, const char *scratch, dp_commit *out,
@@ -102,21 +109,52 @@ df_status dp_git_between(const char *repository, const dp_commit *good, const dp
     snprintf(range, sizeof range, "%s..%s", good->hash, bad->hash);
     TRY(GIT(repository, scratch, &answer, &code, err, "log", "--reverse", "--first-parent", "--ancestry-path", format,
             range, "--"));
-    int lines = 0;
-    for (const char *p = answer; *p != '\0'; p++) lines += *p == '\n';
-    *out = calloc((size_t)lines + 1, sizeof **out);
-    if (*out == NULL) {
-        free(answer);
-        return df_fail_memory(err, "the commits", (size_t)lines * sizeof **out);
-    }
-    for (const char *p = answer; *p != '\0' && *count < lines; ++*count) p = read_commit(p, &(*out)[*count]);
+    const df_status read = read_commits(answer, out, count, err);
     free(answer);
+    TRY(read);
     if (*count > 0 && strcmp((*out)[*count - 1].hash, bad->hash) == 0) return DF_OK;
     return df_fail(
         err, DF_ERR_REFUSED, "bisect.ancestry",
         "No chain of first parents leads from %.12s back to %.12s: the good revision lies on a branch that was "
         "merged. Give a good revision on the line of first parents, or bisect the branch itself.",
         bad->hash, good->hash);
+}
+
+df_status dp_git_only_in(const char *repository, const dp_commit *with, const dp_commit *without, const char *scratch,
+                         dp_commit **out, int *count, df_error *err) {
+    char range[2 * DP_GIT_HASH + 4], *answer = NULL;
+    int code = 0;
+    *out = NULL;
+    *count = 0;
+    snprintf(range, sizeof range, "%s..%s", without->hash, with->hash);
+    TRY(GIT(repository, scratch, &answer, &code, err, "log", "--reverse", "--topo-order", format, range, "--"));
+    const df_status status = read_commits(answer, out, count, err);
+    free(answer);
+    return status;
+}
+
+df_status dp_git_positions(const char *repository, const dp_commit *const *commit, int count, const char *scratch,
+                           int *position, df_error *err) {
+    static const char *const before[] = {"git", "rev-list", "--topo-order", "--reverse"};
+    enum { BEFORE = sizeof before / sizeof *before };
+    char *answer = NULL;
+    int code = 0, at = 0;
+    const char **argv = calloc(BEFORE + (size_t)count + 2, sizeof *argv);
+    if (argv == NULL) return df_fail_memory(err, "the commits", (size_t)count * sizeof *argv);
+    memcpy(argv, before, sizeof before);
+    for (int i = 0; i < count; i++) argv[BEFORE + i] = commit[i]->hash;
+    argv[BEFORE + count] = "--";
+    df_status status = run(repository, scratch, argv, &answer, &code, err);
+    free(argv);
+    if (status != DF_OK) return status;
+    for (const char *line = answer; *line != '\0'; at++) {
+        const size_t length = strcspn(line, "\n");
+        for (int i = 0; i < count; i++)
+            if (strlen(commit[i]->hash) == length && strncmp(commit[i]->hash, line, length) == 0) position[i] = at;
+        line += length + (line[length] == '\n');
+    }
+    free(answer);
+    return DF_OK;
 }
 
 df_status dp_git_brought_in(const char *repository, const dp_commit *commit, const char *scratch, int *count,

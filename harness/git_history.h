@@ -1,4 +1,4 @@
-/* git_history.h - what bisect asks git: revisions, the commits between two of them, a scratch clone. */
+/* git_history.h - what bisect and postmortem ask git: revisions, the commits between two of them, a scratch clone. */
 #ifndef DP_GIT_HISTORY_H
 #define DP_GIT_HISTORY_H
 
@@ -12,6 +12,14 @@ df_status dp_git_commit(const char *repository, const char *revision, const char
  * "bisect.ancestry", "bisect.git". */
 df_status dp_git_between(const char *repository, const dp_commit *good, const dp_commit *bad, const char *scratch,
                          dp_commit **out, int *count, df_error *err);
+
+/* Commits in the history of `with` that are not in that of `without`, oldest first. The caller frees them. */
+df_status dp_git_only_in(const char *repository, const dp_commit *with, const dp_commit *without, const char *scratch,
+                         dp_commit **out, int *count, df_error *err);
+
+/* Where each commit stands among all commits in the history of any of them, ancestors first. */
+df_status dp_git_positions(const char *repository, const dp_commit *const *commit, int count, const char *scratch,
+                           int *position, df_error *err);
 
 /* Commits reachable from `commit` and not from its first parent, itself not counted. */
 df_status dp_git_brought_in(const char *repository, const dp_commit *commit, const char *scratch, int *count,

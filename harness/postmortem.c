@@ -1,54 +1,57 @@
-/* postmortem.c - see postmortem.h; reading, ordering, and the outcome of each case. */
+/* postmortem.c - see postmortem.h; reading the runs, collecting their cases, and the outcome of each. */
 #include "postmortem.h"
 
+#include "divergence.h"
 #include "error.h"
-#include "result_view.h"
-#include "story.h"
-#include "text_file.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_BYTES = 256 << 20 };
+#include <sys/stat.h>
 
 /* ---- Reading -------------------------------------------------------------------------------------------------------
  */
 
 static df_status read_run(dp_past_run *run, df_error *err) {
-    const size_t length = strlen(run->path);
-    char *text = NULL;
-    if (length > 3 && strcmp(run->path + length - 3, ".h5") == 0)
-        return df_fail(err, DF_ERR_REFUSED, "postmortem.recording",
-                       "%s is a recording or an oracle, which holds values and no verdict: expected a result file, as "
-                       "`check --out` writes it. Check it first and give the result.",
-                       run->path);
-    TRY(dp_text_file_read(run->path, MOST_BYTES, &text, err));
-    run->document = cJSON_Parse(text);
-    free(text);
-    if (strcmp(dp_view_text(run->document, "schema"), "dflash-parity-result") == 0 &&
-        dp_view_count(run->document, "schema_version") == 2 && cJSON_IsArray(dp_view(run->document, "cases")))
-        return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "postmortem.result",
-                   "%s is no result file of version 2: expected the schema dflash-parity-result, schema_version 2 and "
-                   "cases. Write it again with `check --out` or `gate --out` of this version.",
-                   run->path);
+    if (dp_file_is_hdf5(run->path)) return dp_past_open_recording(run, err);
+    TRY(dp_result_read(run->path, &run->file, err));
+    run->environment = run->file.environment;
+    snprintf(run->when, sizeof run->when, "%s", run->file.when);
+    return DF_OK;
 }
 
-/* Insertion keeps equal times in the order given. ISO times in UTC order as text. */
-static void sort_by_time(dp_postmortem *story) {
-    for (int i = 1; i < story->run_count; i++) {
-        const dp_past_run run = story->run[i];
-        int at = i;
-        while (at > 0 &&
-               strcmp(dp_view_text(story->run[at - 1].document, "when"), dp_view_text(run.document, "when")) > 0) {
-            story->run[at] = story->run[at - 1];
-            at--;
-        }
-        story->run[at] = run;
+/* Two results of one content are copies, since no two runs take the same times. Recordings of one content may well be
+ * two runs. */
+static df_status check_distinct(const dp_past_run *a, const dp_past_run *b, df_error *err) {
+    struct stat x, y;
+    char digest[2][DP_DIGEST_TEXT];
+    if (stat(a->path, &x) != 0 || stat(b->path, &y) != 0) return DF_OK; /* reading them says so */
+    const bool same = x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    bool copy = !same && !a->is_recording && !b->is_recording && x.st_size == y.st_size;
+    if (copy) {
+        dp_file_digest(a->path, digest[0]);
+        dp_file_digest(b->path, digest[1]);
+        copy = strcmp(digest[0], digest[1]) == 0;
     }
+    if (!same && !copy) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "postmortem.twice",
+                   "%s and %s are %s: expected every run once, for one that is counted twice would pass for two. Leave "
+                   "one of them out.",
+                   a->path, b->path, same ? "the same file" : "copies of one file");
 }
 
-static bool passes(const cJSON *item) { return strcmp(dp_view_text(item, "verdict"), "PASS") == 0; }
+static df_status read_runs(dp_postmortem *story, df_error *err) {
+    for (int i = 0; i < story->options.count; i++) {
+        dp_past_run *run = &story->run[i];
+        *run = (dp_past_run){.path = story->options.paths[i], .position = -1};
+        story->run_count++;
+        TRY(read_run(run, err));
+        for (int j = 0; j < i; j++) TRY(check_distinct(&story->run[j], run, err));
+    }
+    return DF_OK;
+}
+
+/* ---- Cases ---------------------------------------------------------------------------------------------------------
+ */
 
 static dp_past_case *find(dp_postmortem *story, const char *name) {
     for (int i = 0; i < story->item_count; i++)
@@ -58,20 +61,20 @@ static dp_past_case *find(dp_postmortem *story, const char *name) {
 
 static df_status collect(dp_postmortem *story, df_error *err) {
     for (int r = 0; r < story->run_count; r++) {
-        const cJSON *item;
-        cJSON_ArrayForEach(item, dp_view(story->run[r].document, "cases")) {
-            dp_past_case *past = find(story, dp_view_text(item, "case"));
+        const dp_result_file *file = &story->run[r].file;
+        for (int i = 0; i < file->count; i++) {
+            dp_past_case *past = find(story, file->item[i].name);
             if (past == NULL) {
                 dp_past_case *grown = realloc(story->item, (size_t)(story->item_count + 1) * sizeof *grown);
                 if (grown == NULL) return df_fail_memory(err, "the list of cases", sizeof *grown);
                 story->item = grown;
                 past = &story->item[story->item_count];
-                *past = (dp_past_case){.name = dp_view_text(item, "case")};
+                *past = (dp_past_case){.name = file->item[i].name};
                 past->in_run = calloc((size_t)story->run_count, sizeof *past->in_run);
                 if (past->in_run == NULL) return df_fail_memory(err, "a case's runs", sizeof *past->in_run);
                 story->item_count++;
             }
-            past->in_run[r] = item;
+            past->in_run[r] = &file->item[i];
         }
     }
     if (story->item_count > 0) return DF_OK;
@@ -81,29 +84,77 @@ static df_status collect(dp_postmortem *story, df_error *err) {
                    story->run_count);
 }
 
+/* Whether another run has a case of this one. */
+static bool shares(const dp_postmortem *story, int run) {
+    for (int i = 0; i < story->item_count; i++)
+        for (int r = 0; story->item[i].in_run[run] != NULL && r < story->run_count; r++)
+            if (r != run && story->item[i].in_run[r] != NULL) return true;
+    return false;
+}
+
+/* A run that has nothing in common with the others is of another series, given by mistake. */
+static df_status check_series(const dp_postmortem *story, df_error *err) {
+    for (int r = 0; story->run_count > 1 && r < story->run_count; r++) {
+        const dp_result_file *file = &story->run[r].file;
+        if (file->count == 0 || shares(story, r)) continue;
+        return df_fail(err, DF_ERR_REFUSED, "postmortem.case",
+                       "%s has %d case%s, the first %.60s, and none of them is in another of the %d files: expected "
+                       "runs of the same cases. Give results that share a case.",
+                       story->run[r].path, file->count, file->count == 1 ? "" : "s", file->item[0].name,
+                       story->run_count);
+    }
+    return DF_OK;
+}
+
 /* ---- The outcome ---------------------------------------------------------------------------------------------------
  */
 
-/* A pass says nothing about a stage that it did not compare. */
-static bool good(const cJSON *item, const char *stage) {
-    return item != NULL && passes(item) && (stage[0] == '\0' || dp_view_stage(item, stage) != NULL);
+static bool passes(const dp_result_case *item) { return item->result.verdict == DP_PASS; }
+
+static const dp_stage_result *stage_of(const dp_result *result, const char *name) {
+    for (int i = 0; i < result->stage_count; i++)
+        if (strcmp(result->stage[i].name, name) == 0) return &result->stage[i];
+    return NULL;
+}
+
+static bool has_arm(const dp_result *result, const char *name) {
+    for (int i = 0; i < result->arm_count; i++)
+        if (strcmp(result->arm[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Whether a run that passes compared what the other failed by: the stage, alone where it failed alone only, or else the
+ * rounds. */
+static bool compared(const dp_result *good, const dp_result *bad) {
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(bad, &by);
+    if (first != NULL) {
+        const dp_stage_result *stage = stage_of(good, first->name);
+        return stage != NULL && (!first->pass || stage->isolated.judged);
+    }
+    for (int i = 0; i < bad->arm_count; i++)
+        if (!bad->arm[i].identical && !has_arm(good, bad->arm[i].name)) return false;
+    return true;
 }
 
 static void judge(const dp_postmortem *story, dp_past_case *item) {
-    const char *stage = "";
-    item->last_good = item->first_bad = item->last_bad = item->good_again = -1;
+    const dp_result_case *const *run = item->in_run;
+    item->last_good = item->first_bad = item->last_bad = item->good_again = item->first_before = -1;
     for (int r = 0; r < story->run_count; r++)
-        if (item->in_run[r] != NULL && !passes(item->in_run[r])) item->last_bad = r;
-    if (item->last_bad >= 0) stage = dp_view_text(dp_view(item->in_run[item->last_bad], "first_divergence"), "stage");
+        if (run[r] != NULL && !passes(run[r])) item->last_bad = r;
     for (int r = 0; r < story->run_count; r++) {
-        if (!good(item->in_run[r], stage)) continue;
+        if (run[r] == NULL || !passes(run[r])) continue;
+        if (item->last_bad >= 0 && !compared(&run[r]->result, &run[item->last_bad]->result)) continue;
         if (item->last_bad < 0 || r < item->last_bad)
             item->last_good = r;
         else if (item->good_again < 0)
             item->good_again = r;
     }
-    for (int r = item->last_good + 1; r < story->run_count && item->last_bad >= 0 && item->first_bad < 0; r++)
-        if (item->in_run[r] != NULL && !passes(item->in_run[r])) item->first_bad = r;
+    for (int r = 0; r < story->run_count && item->last_bad >= 0; r++) {
+        if (run[r] == NULL || passes(run[r])) continue;
+        if (r > item->last_good && item->first_bad < 0) item->first_bad = r;
+        if (r < item->last_good && item->bad_before++ == 0) item->first_before = r;
+    }
 }
 
 static void bad_first(dp_postmortem *story) {
@@ -116,18 +167,24 @@ static void bad_first(dp_postmortem *story) {
     }
 }
 
-df_status dp_postmortem_read(const char *const *paths, int count, dp_order order, dp_postmortem *out, df_error *err) {
-    *out = (dp_postmortem){.run = NULL};
-    df_status status = DF_OK;
-    out->run = calloc((size_t)count + 1, sizeof *out->run);
-    if (out->run == NULL) return df_fail_memory(err, "the list of runs", (size_t)count * sizeof *out->run);
-    for (int i = 0; status == DF_OK && i < count; i++) {
-        out->run[i].path = paths[i];
-        out->run_count++;
-        status = read_run(&out->run[i], err);
-    }
-    if (status == DF_OK && order == DP_ORDER_TIME) sort_by_time(out);
+int dp_postmortem_bad_cases(const dp_postmortem *story) {
+    int bad = 0;
+    while (bad < story->item_count && story->item[bad].last_bad >= 0) bad++;
+    return bad;
+}
+
+/* ---- The whole -----------------------------------------------------------------------------------------------------
+ */
+
+df_status dp_postmortem_read(const dp_postmortem_options *options, dp_postmortem *out, df_error *err) {
+    *out = (dp_postmortem){.options = *options};
+    out->run = calloc((size_t)options->count + 1, sizeof *out->run);
+    if (out->run == NULL) return df_fail_memory(err, "the list of runs", (size_t)options->count * sizeof *out->run);
+    df_status status = read_runs(out, err);
+    if (status == DF_OK) status = dp_past_put_in_order(out, err);
+    if (status == DF_OK) status = dp_past_judge_recordings(out, err);
     if (status == DF_OK) status = collect(out, err);
+    if (status == DF_OK) status = check_series(out, err);
     for (int i = 0; status == DF_OK && i < out->item_count; i++) judge(out, &out->item[i]);
     if (status == DF_OK) bad_first(out);
     if (status != DF_OK) dp_postmortem_release(out);
@@ -135,50 +192,13 @@ df_status dp_postmortem_read(const char *const *paths, int count, dp_order order
 }
 
 void dp_postmortem_release(dp_postmortem *story) {
-    for (int i = 0; i < story->run_count; i++) cJSON_Delete(story->run[i].document);
+    for (int i = 0; i < story->run_count; i++) {
+        dp_result_file_release(&story->run[i].file);
+        dp_past_recording_release(&story->run[i].recording);
+    }
     for (int i = 0; i < story->item_count; i++) free(story->item[i].in_run);
     free(story->run);
     free(story->item);
+    free(story->series);
     *story = (dp_postmortem){.run = NULL};
-}
-
-const char *dp_past_run_name(const dp_past_run *run, char name[DP_RUN_NAME]) {
-    const cJSON *environment = dp_view(run->document, "environment");
-    snprintf(name, DP_RUN_NAME, "%.40s%s of %.40s", dp_view_text(environment, "commit"),
-             dp_view_true(environment, "dirty") ? "+" : "", dp_view_text(run->document, "when"));
-    return name;
-}
-
-static void run_name(FILE *to, const dp_postmortem *story, int run) {
-    char name[DP_RUN_NAME];
-    fprintf(to, "`%s`", dp_past_run_name(&story->run[run], name));
-}
-
-void dp_postmortem_outcome(FILE *to, const dp_postmortem *story, const dp_past_case *item) {
-    fprintf(to, "`%s` ", item->name);
-    if (item->last_bad < 0 && item->last_good < 0) {
-        fputs("was not judged in any of these runs.", to);
-        return;
-    }
-    if (item->last_bad < 0) {
-        fputs("passes in every run that has it.", to);
-        return;
-    }
-    if (item->last_good >= 0) {
-        fputs("last passed in ", to);
-        run_name(to, story, item->last_good);
-        fputs("; first bad is ", to);
-        run_name(to, story, item->first_bad);
-    } else {
-        fputs("has no good run here; the first bad one is ", to);
-        run_name(to, story, item->first_bad);
-    }
-    fputs(", where it ", to);
-    dp_story_headline(to, item->in_run[item->first_bad]);
-    fputs(".", to);
-    if (item->good_again >= 0) {
-        fputs(" It passes again in ", to);
-        run_name(to, story, item->good_again);
-        fputs(".", to);
-    }
 }

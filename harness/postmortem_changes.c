@@ -1,6 +1,9 @@
 /*
  * postmortem_changes.c - what differs between two runs of a case: facts of the environment, of the checkpoint, of the
  * oracle and of how it ran, compared by their dotted names in both directions.
+ *
+ * A fact that a run does not have on record is neither equal nor different: where one run has it, that is a row of its
+ * own, and where neither has, its name is listed.
  */
 #include "postmortem.h"
 
@@ -11,73 +14,119 @@
 #include <string.h>
 
 typedef struct list {
-    dp_change *change;
-    int count;
+    dp_changes *to;
+    FILE *missing;
+    bool any_missing;
     df_error *err;
 } list;
 
-void dp_changes_release(dp_change *change, int count) {
-    for (int i = 0; i < count; i++) {
-        free(change[i].name);
-        free(change[i].before);
-        free(change[i].after);
+void dp_changes_release(dp_changes *changes) {
+    for (int i = 0; i < changes->count; i++) {
+        free(changes->change[i].name);
+        free(changes->change[i].before);
+        free(changes->change[i].after);
     }
-    free(change);
+    free(changes->change);
+    free(changes->missing);
+    *changes = (dp_changes){.change = NULL};
+}
+
+/* A null of the environment and of the device says that there was none; elsewhere it says that it is not known. */
+static bool known(const cJSON *value, bool null_is_none) {
+    if (value == NULL || (cJSON_IsNull(value) && !null_is_none)) return false;
+    return !cJSON_IsString(value) ||
+           (value->valuestring[0] != '\0' && strcmp(value->valuestring, DP_NOT_ON_RECORD) != 0);
 }
 
 /* The value as text that the caller frees; NULL when out of memory. */
-static char *text_of(const cJSON *value) {
-    if (value == NULL || cJSON_IsNull(value)) return strdup("-");
+static char *text_of(const cJSON *value, bool is_known, bool other_is_known) {
+    if (!is_known) return strdup(DP_NOT_ON_RECORD);
+    if (cJSON_IsNull(value)) return strdup("none");
+    if (cJSON_IsObject(value) && !other_is_known) return strdup("on record");
     return cJSON_IsString(value) ? strdup(value->valuestring) : cJSON_PrintUnformatted(value);
 }
 
-static df_status add(list *to, const char *name, const cJSON *before, const cJSON *after) {
-    dp_change *grown = realloc(to->change, (size_t)(to->count + 1) * sizeof *grown);
-    if (grown == NULL) return df_fail_memory(to->err, "the list of changes", sizeof *grown);
-    to->change = grown;
-    dp_change *change = &grown[to->count++];
-    *change = (dp_change){.name = strdup(name), .before = text_of(before), .after = text_of(after)};
+static df_status add(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
+    const bool has_before = known(before, null_is_none), has_after = known(after, null_is_none);
+    dp_change *grown = realloc(l->to->change, (size_t)(l->to->count + 1) * sizeof *grown);
+    if (grown == NULL) return df_fail_memory(l->err, "the list of changes", sizeof *grown);
+    l->to->change = grown;
+    dp_change *change = &grown[l->to->count++];
+    *change = (dp_change){.name = strdup(name),
+                          .before = text_of(before, has_before, has_after),
+                          .after = text_of(after, has_after, has_before)};
     if (change->name != NULL && change->before != NULL && change->after != NULL) return DF_OK;
-    return df_fail_memory(to->err, "a change", strlen(name));
+    return df_fail_memory(l->err, "a change", strlen(name));
 }
 
-static df_status compare(list *to, const char *name, const cJSON *before, const cJSON *after) {
-    const bool objects = cJSON_IsObject(before) || cJSON_IsObject(after);
-    if (!objects) return cJSON_Compare(before, after, true) ? DF_OK : add(to, name, before, after);
+static df_status compare_objects(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none);
+
+static df_status compare(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
+    const bool has_before = known(before, null_is_none), has_after = known(after, null_is_none);
+    if (!has_before && !has_after) {
+        fprintf(l->missing, "%s%s", l->any_missing ? ", " : "", name);
+        l->any_missing = true;
+        return DF_OK;
+    }
+    if (cJSON_IsObject(before) && cJSON_IsObject(after)) return compare_objects(l, name, before, after, null_is_none);
+    if (has_before && has_after && cJSON_Compare(before, after, true)) return DF_OK;
+    return add(l, name, before, after, null_is_none);
+}
+
+static df_status compare_objects(list *l, const char *name, const cJSON *before, const cJSON *after,
+                                 bool null_is_none) {
     char inner[256];
     const cJSON *child;
-    if (cJSON_IsObject(before)) cJSON_ArrayForEach(child, before) {
-            snprintf(inner, sizeof inner, "%s.%s", name, child->string);
-            TRY(compare(to, inner, child, cJSON_GetObjectItemCaseSensitive(after, child->string)));
-        }
-    if (cJSON_IsObject(after)) cJSON_ArrayForEach(child, after) {
-            if (cJSON_IsObject(before) && cJSON_GetObjectItemCaseSensitive(before, child->string) != NULL) continue;
-            snprintf(inner, sizeof inner, "%s.%s", name, child->string);
-            TRY(compare(to, inner, NULL, child));
-        }
+    cJSON_ArrayForEach(child, before) {
+        snprintf(inner, sizeof inner, "%s.%s", name, child->string);
+        TRY(compare(l, inner, child, cJSON_GetObjectItemCaseSensitive(after, child->string), null_is_none));
+    }
+    cJSON_ArrayForEach(child, after) {
+        if (cJSON_GetObjectItemCaseSensitive(before, child->string) != NULL) continue;
+        snprintf(inner, sizeof inner, "%s.%s", name, child->string);
+        TRY(compare(l, inner, NULL, child, null_is_none));
+    }
     return DF_OK;
 }
 
-/* Two absent facts are equal; cJSON_Compare calls NULL unequal to itself. */
-static df_status compare_key(list *to, const char *name, const cJSON *before, const cJSON *after, const char *key) {
-    const cJSON *a = dp_view(before, key), *b = dp_view(after, key);
-    return a == NULL && b == NULL ? DF_OK : compare(to, name, a, b);
+/* What every run is asked for, whether or not a file has a key for it. */
+static df_status compare_demanded(list *l, const cJSON *before, const cJSON *after) {
+    static const char *const demanded[] = {"version", "commit", "dirty",  "compiler",     "flags",
+                                           "cuda",    "driver", "cublas", "gpu",          "tf32",
+                                           "hdf5",    "cjson",  "cpu",    "cpu_features", "os"};
+    for (size_t i = 0; i < sizeof demanded / sizeof *demanded; i++) {
+        char name[64];
+        if (cJSON_GetObjectItemCaseSensitive(before, demanded[i]) != NULL ||
+            cJSON_GetObjectItemCaseSensitive(after, demanded[i]) != NULL)
+            continue;
+        snprintf(name, sizeof name, "environment.%s", demanded[i]);
+        TRY(compare(l, name, NULL, NULL, true));
+    }
+    return DF_OK;
+}
+
+static df_status compare_runs(list *l, const dp_postmortem *story, const dp_past_case *item, int before, int after) {
+    static const char *const of_case[] = {"checkpoint", "oracle",   "family", "precision", "backend",
+                                          "class",      "products", "device", "isa",       "threads"};
+    const cJSON *from = story->run[before].environment, *to = story->run[after].environment;
+    TRY(compare_objects(l, "environment", from, to, true));
+    TRY(compare_demanded(l, from, to));
+    for (size_t i = 0; i < sizeof of_case / sizeof *of_case; i++)
+        TRY(compare(l, of_case[i], cJSON_GetObjectItemCaseSensitive(item->in_run[before]->object, of_case[i]),
+                    cJSON_GetObjectItemCaseSensitive(item->in_run[after]->object, of_case[i]),
+                    strcmp(of_case[i], "device") == 0));
+    return DF_OK;
 }
 
 df_status dp_postmortem_changes(const dp_postmortem *story, const dp_past_case *item, int before, int after,
-                                dp_change **out, int *count, df_error *err) {
-    static const char *const of_case[] = {"checkpoint", "oracle", "family", "precision",
-                                          "backend",    "class",  "isa",    "threads"};
-    list found = {.err = err};
-    df_status status =
-        compare_key(&found, "environment", story->run[before].document, story->run[after].document, "environment");
-    for (size_t i = 0; status == DF_OK && i < sizeof of_case / sizeof *of_case; i++)
-        status = compare_key(&found, of_case[i], item->in_run[before], item->in_run[after], of_case[i]);
-    if (status != DF_OK) {
-        dp_changes_release(found.change, found.count);
-        found = (list){.change = NULL};
-    }
-    *out = found.change;
-    *count = found.count;
+                                dp_changes *out, df_error *err) {
+    size_t length = 0;
+    *out = (dp_changes){.change = NULL};
+    list found = {.to = out, .missing = open_memstream(&out->missing, &length), .err = err};
+    if (found.missing == NULL) return df_fail_memory(err, "the list of changes", 4096);
+    df_status status = compare_runs(&found, story, item, before, after);
+    const bool failed = ferror(found.missing) != 0;
+    if ((fclose(found.missing) != 0 || failed) && status == DF_OK)
+        status = df_fail_memory(err, "the list of changes", length);
     return status;
 }

@@ -1,218 +1,187 @@
-/* postmortem_page.c - the story of a postmortem as a page and as Markdown to paste. */
+/* postmortem_page.c - the story of a postmortem as a page: runs, drift, and each case that does not pass. */
 #include "postmortem.h"
 
 #include "error.h"
 #include "html.h"
 #include "plot_files.h"
 #include "render_html_parts.h"
-#include "result_view.h"
 #include "story.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Cases told in full; a gate that breaks everywhere has one cause, and the rest are in the table. */
-enum { MOST_TOLD = 3, MOST_CURVES = 8 };
-
-static double share_of_bar(const cJSON *item) {
-    double least = INFINITY;
-    const cJSON *stage;
-    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
-        if (dp_view_nonfinite(stage) > 0) return NAN;
-        least = fmin(least, dp_view_number(stage, "headroom"));
-    }
-    return isfinite(least) ? 1 - least : NAN;
-}
-
-static int bad_cases(const dp_postmortem *story) {
-    int bad = 0;
-    while (bad < story->item_count && story->item[bad].last_bad >= 0) bad++;
-    return bad;
-}
+enum { MOST_CURVES = 8 };
 
 /* The run whose story is told: the first bad one, where the cause is nearest. */
-static const cJSON *told(const dp_past_case *item) { return item->in_run[item->first_bad]; }
+static const dp_result_case *told(const dp_past_case *item) { return item->in_run[item->first_bad]; }
 
-/* ---- Markdown
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Paragraphs: words are written aside and then set, `ticked` ones as code ---------------------------------------
+ */
 
-/* A cell of a table: a pipe would end it, a line break would end the row. */
-static void cell(FILE *to, const char *text) {
-    fputs("`", to);
-    for (; *text != '\0'; text++) {
-        if (*text == '|')
-            fputs("\\|", to);
-        else
-            fputc(*text == '`' ? '\'' : (unsigned char)*text < 0x20 ? ' ' : *text, to);
-    }
-    fputs("`", to);
+typedef struct aside {
+    FILE *to;
+    char *text;
+    size_t length;
+} aside;
+
+static bool aside_open(aside *a) {
+    *a = (aside){.text = NULL};
+    a->to = open_memstream(&a->text, &a->length);
+    return a->to != NULL;
 }
 
-static df_status markdown_changes(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
-    dp_change *change = NULL;
-    int count = 0;
-    if (item->last_good < 0) return DF_OK;
-    TRY(dp_postmortem_changes(story, item, item->last_good, item->first_bad, &change, &count, err));
-    fputs(count > 0 ? "\n**Changed between them**\n\n| what | last good | first bad |\n|---|---|---|\n"
-                    : "\nNothing on record changed between them.\n",
-          to);
-    for (int i = 0; i < count; i++) {
-        fputs("| ", to);
-        cell(to, change[i].name);
-        fputs(" | ", to);
-        cell(to, change[i].before);
-        fputs(" | ", to);
-        cell(to, change[i].after);
-        fputs(" |\n", to);
-    }
-    dp_changes_release(change, count);
-    return DF_OK;
-}
-
-static df_status markdown_case(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
-    const cJSON *bad = told(item);
-    fprintf(to, "\n### %s\n\n", item->name);
-    dp_postmortem_outcome(to, story, item);
-    fputs("\n\n", to);
-    dp_story_begin(to, bad);
-    fputs("\n\n", to);
-    dp_story_growth(to, bad);
-    fputs("\n\n", to);
-    dp_story_tokens(to, bad);
-    fputs("\n", to);
-    TRY(markdown_changes(to, story, item, err));
-    fprintf(to, "\nTo see it again:\n\n    %s\n", dp_view_text(bad, "command"));
-    return DF_OK;
-}
-
-df_status dp_postmortem_markdown(const dp_postmortem *story, char **out, df_error *err) {
-    const int bad = bad_cases(story);
-    size_t length = 0;
-    *out = NULL;
-    FILE *to = open_memstream(out, &length);
-    if (to == NULL) return df_fail_memory(err, "the text", 4096);
-    df_status status = DF_OK;
-    fprintf(to, "## Postmortem: %d of %d cases did not pass, over %d runs\n", bad, story->item_count, story->run_count);
-    fputs("\n| run | verdict | cases that pass |\n|---|---|---|\n", to);
-    for (int r = 0; r < story->run_count; r++) {
-        char name[DP_RUN_NAME];
-        const cJSON *item, *cases = dp_view(story->run[r].document, "cases");
-        int passed = 0;
-        cJSON_ArrayForEach(item, cases) passed += strcmp(dp_view_text(item, "verdict"), "PASS") == 0;
-        fputs("| ", to);
-        cell(to, dp_past_run_name(&story->run[r], name));
-        fprintf(to, " | %s | %d of %d |\n", dp_view_text(story->run[r].document, "verdict"), passed,
-                cJSON_GetArraySize(cases));
-    }
-    for (int i = 0; status == DF_OK && i < bad && i < MOST_TOLD; i++)
-        status = markdown_case(to, story, &story->item[i], err);
-    for (int i = MOST_TOLD; i < bad; i++) {
-        fputs(i == MOST_TOLD ? "\nAlso:\n\n- " : "- ", to);
-        dp_postmortem_outcome(to, story, &story->item[i]);
-        fputs("\n", to);
-    }
-    const bool failed = ferror(to) != 0;
-    if (fclose(to) != 0 || failed) status = df_fail_memory(err, "the text", length);
-    if (status == DF_OK) return DF_OK;
-    free(*out);
-    *out = NULL;
-    return status;
-}
-
-/* ---- The page
- * -------------------------------------------------------------------------------------------------------- */
-
-static void marked(FILE *to, const dp_postmortem *story, const dp_past_case *item, const char *class) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *aside = open_memstream(&text, &length);
-    if (aside == NULL) return;
-    dp_postmortem_outcome(aside, story, item);
-    if (fclose(aside) == 0) {
+/* Nothing is set when nothing was written. */
+static void aside_set(aside *a, FILE *to, const char *class) {
+    if (fclose(a->to) == 0 && a->length > 0) {
         fprintf(to, "<p class=\"%s\">", class);
-        dp_html_marked(to, text);
+        dp_html_marked(to, a->text);
         fputs("</p>\n", to);
     }
-    free(text);
+    free(a->text);
+}
+
+static void about_case(FILE *to, const dp_postmortem *story, const dp_past_case *item,
+                       void (*words)(FILE *, const dp_postmortem *, const dp_past_case *), const char *class) {
+    aside a;
+    if (!aside_open(&a)) return;
+    words(a.to, story, item);
+    aside_set(&a, to, class);
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------------------------------
+ */
+
+static void case_cell(FILE *to, const dp_result_case *item) {
+    fputs("<td>", to);
+    if (item == NULL)
+        fputs("<span class=\"soft\">not run</span>", to);
+    else
+        dp_html_verdict(to, dp_verdict_name(item->result.verdict));
+    if (item != NULL && dp_story_stage(item->object)[0] != '\0') {
+        fputs(" <code>", to);
+        dp_html_text(to, dp_story_stage(item->object));
+        fputs("</code>", to);
+    }
+    fputs("</td>", to);
+}
+
+static void run_row(FILE *to, const dp_postmortem *story, const dp_past_run *run, int shown) {
+    fputs("<tr><td>", to);
+    dp_html_text(to, run->when);
+    fputs(run->is_recording ? " <span class=\"soft\">(file)</span></td><td><code>" : "</td><td><code>", to);
+    dp_html_text(to, dp_past_commit_name(run));
+    fputs(dp_past_dirty(run) ? "</code> dirty" : "</code>", to);
+    if (run->commit.subject[0] != '\0') {
+        fputs(" <span class=\"soft\">", to);
+        dp_html_text(to, run->commit.subject);
+        fputs("</span>", to);
+    }
+    fputs("</td><td>", to);
+    dp_html_verdict(to, dp_verdict_name(run->file.verdict));
+    fputs("</td>", to);
+    for (int i = 0; i < shown; i++) case_cell(to, story->item[i].in_run[run - story->run]);
+    fprintf(to, "<td>%s</td><td class=\"v\">", run->is_recording ? "recording" : "result");
+    dp_html_text(to, run->path);
+    fputs("</td></tr>\n", to);
 }
 
 static void table_of_runs(FILE *to, const dp_postmortem *story) {
-    const int shown = bad_cases(story) > 0 && bad_cases(story) < MOST_CURVES ? bad_cases(story) : MOST_CURVES;
-    fputs("<h2 id=\"runs\">Runs</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>started</th><th>commit</th>"
-          "<th>verdict</th>",
-          to);
-    for (int i = 0; i < story->item_count && i < shown; i++) {
+    const int bad = dp_postmortem_bad_cases(story), some = bad > 0 ? bad : story->item_count;
+    const int shown = some < MOST_CURVES ? some : MOST_CURVES;
+    aside notes;
+    fprintf(to, "<h2 id=\"runs\">Runs, %s</h2>\n", dp_order_text(story->options.order));
+    fputs("<div class=\"wide\"><table>\n<thead><tr><th>time</th><th>commit</th><th>verdict</th>", to);
+    for (int i = 0; i < shown; i++) {
         fputs("<th>", to);
         dp_html_text(to, story->item[i].name);
         fputs("</th>", to);
     }
-    fputs("<th>file</th></tr></thead>\n<tbody>\n", to);
-    for (int r = 0; r < story->run_count; r++) {
-        const cJSON *document = story->run[r].document, *environment = dp_view(document, "environment");
-        fputs("<tr><td>", to);
-        dp_html_text(to, dp_view_text(document, "when"));
-        fputs("</td><td><code>", to);
-        dp_html_text(to, dp_view_text(environment, "commit"));
-        fputs(dp_view_true(environment, "dirty") ? "</code> dirty</td><td>" : "</code></td><td>", to);
-        dp_html_verdict(to, dp_view_text(document, "verdict"));
-        fputs("</td>", to);
-        for (int i = 0; i < story->item_count && i < shown; i++) {
-            const cJSON *item = story->item[i].in_run[r];
-            fputs("<td>", to);
-            if (item == NULL)
-                fputs("<span class=\"soft\">not run</span>", to);
-            else
-                dp_html_verdict(to, dp_view_text(item, "verdict"));
-            if (item != NULL && dp_story_stage(item)[0] != '\0') {
-                fputs(" <code>", to);
-                dp_html_text(to, dp_story_stage(item));
-                fputs("</code>", to);
-            }
-            fputs("</td>", to);
-        }
-        fputs("<td class=\"v\">", to);
-        dp_html_text(to, story->run[r].path);
-        fputs("</td></tr>\n", to);
-    }
+    fputs("<th>kind</th><th>file</th></tr></thead>\n<tbody>\n", to);
+    for (int r = 0; r < story->run_count; r++) run_row(to, story, &story->run[r], shown);
     fputs("</tbody></table></div>\n", to);
+    if (!aside_open(&notes)) return;
+    dp_postmortem_notes(notes.to, story);
+    aside_set(&notes, to, "");
 }
 
-static df_status changes(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
-    dp_change *change = NULL;
-    int count = 0;
-    fputs("<h3>What changed</h3>\n", to);
-    if (item->last_good < 0) {
-        fputs("<p>No run here is good, so there is nothing to compare the first bad one with.</p>\n", to);
-        return DF_OK;
-    }
-    TRY(dp_postmortem_changes(story, item, item->last_good, item->first_bad, &change, &count, err));
-    if (count == 0)
+/* ---- What changed --------------------------------------------------------------------------------------------------
+ */
+
+static void table_of_changes(FILE *to, const dp_changes *found) {
+    if (found->count == 0)
         fputs("<p>Nothing on record changed between the last good and the first bad run.</p>\n", to);
     else
         fputs("<div class=\"wide\"><table>\n<thead><tr><th>what</th><th>last good</th><th>first bad</th></tr></thead>\n"
               "<tbody>\n",
               to);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < found->count; i++) {
         fputs("<tr><td><code>", to);
-        dp_html_text(to, change[i].name);
+        dp_html_text(to, found->change[i].name);
         fputs("</code></td><td class=\"v\">", to);
-        dp_html_text(to, change[i].before);
+        dp_html_text(to, found->change[i].before);
         fputs("</td><td class=\"v\">", to);
-        dp_html_text(to, change[i].after);
+        dp_html_text(to, found->change[i].after);
         fputs("</td></tr>\n", to);
     }
-    if (count > 0) fputs("</tbody></table></div>\n", to);
-    if (dp_view_true(dp_view(story->run[item->last_good].document, "environment"), "dirty") ||
-        dp_view_true(dp_view(story->run[item->first_bad].document, "environment"), "dirty"))
-        fputs("<p>A run was built from a tree that differed from its commit, so the commit does not say all of what "
-              "was built.</p>\n",
-              to);
-    dp_changes_release(change, count);
-    return DF_OK;
+    if (found->count > 0) fputs("</tbody></table></div>\n", to);
+    if (found->missing[0] == '\0') return;
+    fputs("<p>Neither run has on record: <code>", to);
+    dp_html_text(to, found->missing);
+    fputs("</code>.</p>\n", to);
 }
 
-/* Share of the bar, run by run. */
+static df_status commits(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
+    dp_past_commits found;
+    aside words;
+    df_status status = dp_postmortem_commits(story, item->last_good, item->first_bad, &found, err);
+    if (status == DF_OK && found.known) {
+        fputs("<h3>Commits between them</h3>\n", to);
+        if (aside_open(&words)) {
+            dp_postmortem_history(words.to, &found);
+            aside_set(&words, to, "");
+        }
+        if (found.count > 0) fputs("<ul>\n", to);
+        for (int i = 0; i < found.count && i < DP_MOST_COMMITS; i++) {
+            fprintf(to, "<li><code>%.12s</code> ", found.commit[i].hash);
+            dp_html_text(to, found.commit[i].subject);
+            fputs("</li>\n", to);
+        }
+        if (found.count > DP_MOST_COMMITS) fprintf(to, "<li>and %d more</li>\n", found.count - DP_MOST_COMMITS);
+        if (found.count > 0) fputs("</ul>\n", to);
+    }
+    dp_past_commits_release(&found);
+    return status;
+}
+
+static df_status changes(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
+    dp_changes found;
+    fputs("<h3>What changed</h3>\n", to);
+    if (item->last_good < 0) {
+        fputs("<p>No run here is good, so there is nothing to compare the first bad one with.</p>\n", to);
+        return DF_OK;
+    }
+    const df_status status = dp_postmortem_changes(story, item, item->last_good, item->first_bad, &found, err);
+    if (status == DF_OK) table_of_changes(to, &found);
+    dp_changes_release(&found);
+    TRY(status);
+    about_case(to, story, item, dp_postmortem_builds, "");
+    return commits(to, story, item, err);
+}
+
+/* ---- Drift ---------------------------------------------------------------------------------------------------------
+ */
+
+/* Of the stage where it is largest; NaN when a stage is not finite, or has no error because it was not shown. */
+static double share_of_bar(const dp_result *result, bool by_bits) {
+    double least = INFINITY;
+    for (int i = 0; i < result->stage_count; i++) {
+        const dp_stage_result *stage = &result->stage[i];
+        if (stage->difference.nonfinite > 0 || stage->difference.count == 0) return NAN;
+        least = fmin(least, stage->headroom);
+    }
+    return by_bits && !isfinite(least) ? DP_PLOT_SHARE_CEILING : isfinite(least) ? 1 - least : NAN;
+}
+
 static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plots, df_error *err) {
     const int curves = story->item_count < MOST_CURVES ? story->item_count : MOST_CURVES;
     const size_t points = (size_t)curves * (size_t)story->run_count;
@@ -227,11 +196,12 @@ static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plot
         const size_t start = (size_t)i * (size_t)story->run_count;
         int count = 0;
         for (int r = 0; r < story->run_count; r++) {
-            const cJSON *item = story->item[i].in_run[r];
-            if (item == NULL || dp_view(item, "stages")->child == NULL) continue;
+            const dp_result_case *item = story->item[i].in_run[r];
+            const dp_past_run *run = &story->run[r];
+            if (item == NULL || item->result.stage_count == 0) continue;
             x[start + (size_t)count] = r;
-            value[start + (size_t)count] = share_of_bar(item);
-            label[start + (size_t)count++] = dp_view_text(dp_view(story->run[r].document, "environment"), "commit");
+            value[start + (size_t)count] = share_of_bar(&item->result, run->is_recording && run->recording.by_bits);
+            label[start + (size_t)count++] = dp_past_commit_name(run);
         }
         if (count > 0)
             curve[used++] = (dp_plot_curve){.label = story->item[i].name,
@@ -246,7 +216,7 @@ static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plot
         dp_html_figure(to, plots, "drift", "drift", "Share of the bar used, run by run",
                        "Largest error over its bar, in the stage where that is largest. Above the amber line is a "
                        "failure; a curve that climbs below it is a drift that no verdict shows yet. More than 500 "
-                       "times the bar stands at 500.");
+                       "times the bar stands at 500, and so does a recording that should have the bits of another.");
     free(curve);
     free(label);
     free(x);
@@ -254,24 +224,32 @@ static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plot
     return status;
 }
 
+/* ---- Cases ---------------------------------------------------------------------------------------------------------
+ */
+
 static df_status one_case(FILE *to, const dp_postmortem *story, dp_html_plots *plots, int index, df_error *err) {
     const dp_past_case *item = &story->item[index];
-    const cJSON *bad = told(item);
+    const cJSON *bad = told(item)->object;
+    aside bits;
     fprintf(to, "<section id=\"case-%d\">\n<h2>", index + 1);
     dp_html_text(to, item->name);
     fputs("</h2>\n", to);
-    if (index > 0) marked(to, story, item, "");
+    if (index > 0) about_case(to, story, item, dp_postmortem_outcome, "");
     dp_html_look(to, bad);
-    dp_html_story(to, bad, dp_story_begin, "");
+    about_case(to, story, item, dp_postmortem_begin, "");
+    if (aside_open(&bits)) {
+        dp_postmortem_bits(bits.to, &story->run[item->first_bad]);
+        aside_set(&bits, to, "");
+    }
     dp_html_story(to, bad, dp_story_growth, "");
     dp_html_story(to, bad, dp_story_tokens, "");
     TRY(changes(to, story, item, err));
     fputs("<p>To see it again:</p>\n", to);
-    dp_html_command(to, dp_view_text(bad, "command"));
+    dp_html_command(to, told(item)->command);
     dp_html_case_plots(to, plots, bad, index + 1);
     dp_html_growth(to, bad);
     dp_html_tokens(to, bad);
-    if (dp_view(bad, "stages") != NULL && dp_view(bad, "stages")->child != NULL) {
+    if (told(item)->result.stage_count > 0) {
         fputs("<h3>Stages of the first bad run</h3>\n", to);
         dp_html_stages(to, bad);
     }
@@ -280,7 +258,7 @@ static df_status one_case(FILE *to, const dp_postmortem *story, dp_html_plots *p
 }
 
 static void head(FILE *to, const dp_postmortem *story) {
-    const int bad = bad_cases(story);
+    const int bad = dp_postmortem_bad_cases(story);
     fputs("<h1>Postmortem: ", to);
     if (bad == 0)
         fputs("every case passes in these runs", to);
@@ -288,19 +266,19 @@ static void head(FILE *to, const dp_postmortem *story) {
         dp_html_text(to, story->item[0].name);
     if (bad > 1) fprintf(to, " and %d more", bad - 1);
     fputs("</h1>\n", to);
-    if (bad > 0) marked(to, story, &story->item[0], "lede");
+    if (bad > 0) about_case(to, story, &story->item[0], dp_postmortem_outcome, "lede");
     fputs("<nav aria-label=\"Contents\"><b>Contents</b>\n<ul>\n<li><a href=\"#runs\">Runs</a></li>\n", to);
-    for (int i = 0; i < bad && i < MOST_TOLD; i++) {
+    for (int i = 0; i < bad && i < DP_MOST_TOLD; i++) {
         fprintf(to, "<li><a href=\"#case-%d\">", i + 1);
         dp_html_text(to, story->item[i].name);
         fputs("</a></li>\n", to);
     }
-    if (bad > MOST_TOLD) fputs("<li><a href=\"#also\">Other cases that do not pass</a></li>\n", to);
+    if (bad > DP_MOST_TOLD) fputs("<li><a href=\"#also\">Other cases that do not pass</a></li>\n", to);
     fputs("<li><a href=\"#paste\">Text to paste</a></li>\n</ul></nav>\n", to);
 }
 
 df_status dp_postmortem_html(const dp_postmortem *story, const char *keep, char **out, df_error *err) {
-    const int bad = bad_cases(story);
+    const int bad = dp_postmortem_bad_cases(story);
     char *markdown = NULL;
     dp_html_plots plots;
     size_t length = 0;
@@ -316,9 +294,9 @@ df_status dp_postmortem_html(const dp_postmortem *story, const char *keep, char 
     head(to, story);
     table_of_runs(to, story);
     df_status status = drift(to, story, &plots, err);
-    for (int i = 0; status == DF_OK && i < bad && i < MOST_TOLD; i++) status = one_case(to, story, &plots, i, err);
-    if (bad > MOST_TOLD) fputs("<h2 id=\"also\">Other cases that do not pass</h2>\n", to);
-    for (int i = MOST_TOLD; i < bad; i++) marked(to, story, &story->item[i], "");
+    for (int i = 0; status == DF_OK && i < bad && i < DP_MOST_TOLD; i++) status = one_case(to, story, &plots, i, err);
+    if (bad > DP_MOST_TOLD) fputs("<h2 id=\"also\">Other cases that do not pass</h2>\n", to);
+    for (int i = DP_MOST_TOLD; i < bad; i++) about_case(to, story, &story->item[i], dp_postmortem_outcome, "");
     dp_html_no_plots(to, &plots);
     fputs("<h2 id=\"paste\">Text to paste</h2>\n", to);
     dp_html_command(to, markdown);

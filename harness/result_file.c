@@ -39,16 +39,21 @@ static void read_device(dp_json_reader *reader, const cJSON *object, df_device_f
     facts->tf32 = dp_read_bool(reader, device, "tf32");
 }
 
+static void read_digest(dp_json_reader *reader, const cJSON *object, const char *key, char digest[DP_DIGEST_TEXT]) {
+    const char *text = dp_read_text_or_null(reader, object, key);
+    snprintf(digest, DP_DIGEST_TEXT, "%s", text != NULL ? text : "");
+}
+
 static void read_subject(dp_json_reader *reader, const cJSON *object, dp_result_case *out) {
     dp_result *const result = &out->result;
     const cJSON *checkpoint = dp_read_object(reader, object, "checkpoint");
     out->options.checkpoint = dp_read_text(reader, checkpoint, "path");
-    dp_read_text_or_null(reader, checkpoint, "config_sha256");
-    dp_read_text_or_null(reader, checkpoint, "tensors_sha256");
+    read_digest(reader, checkpoint, "config_sha256", result->facts.config_sha256);
+    read_digest(reader, checkpoint, "tensors_sha256", result->facts.tensors_sha256);
     out->admitted = dp_read_object_or_null(reader, checkpoint, "geometry") != NULL;
     const cJSON *oracle = dp_read_object(reader, object, "oracle");
     out->options.oracle = dp_read_text(reader, oracle, "path");
-    dp_read_text_or_null(reader, oracle, "sha256");
+    read_digest(reader, oracle, "sha256", result->facts.oracle_sha256);
     dp_read_object_or_null(reader, oracle, "provenance");
     const char *family = dp_read_text_or_null(reader, object, "family");
     if ((family != NULL) != out->admitted) dp_read_wrong(reader, "family", "there exactly when the geometry is");
@@ -266,6 +271,12 @@ df_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out
 df_status dp_result_read(const char *path, dp_result_file *out, df_error *err) {
     char *text = NULL;
     *out = (dp_result_file){.path = path};
+    if (dp_file_is_hdf5(path))
+        return df_fail(err, DF_ERR_REFUSED, "result.recording",
+                       "%s is an HDF5 file, a recording or an oracle, which holds values and no verdict: expected a "
+                       "result file, as `check --out` or `gate --out` writes it. Look at it with `inspect`, hold it "
+                       "against another with `compare`, or give a recording to `postmortem`.",
+                       path);
     TRY(dp_text_file_read(path, MOST_BYTES, &text, err));
     cJSON *document = cJSON_ParseWithOpts(text, NULL, true);
     free(text);

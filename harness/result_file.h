@@ -14,7 +14,7 @@
 typedef struct dp_result_case {
     const char *name, *command; /* borrowed from the document, like every string here */
     dp_check_options options;   /* checkpoint, oracle, precision, filter */
-    dp_result result;           /* as after dp_check; result.options points to `options` above */
+    dp_result result;           /* as after dp_check, of its facts the digests; result.options is `options` above */
     bool admitted;              /* false: family, rows and geometry are not known */
     const cJSON *object;        /* the case as JSON */
 } dp_result_case;
@@ -32,9 +32,9 @@ typedef struct dp_result_file {
     int count;
 } dp_result_file;
 
-/* Codes: those of dp_text_file_read, "result.json" (not JSON, or not all of it), "result.schema" (not a result file),
- * "result.version", "result.key" (a key missing or of another type), "result.counts" (contradictions). Release *out
- * whatever the outcome. */
+/* Codes: those of dp_text_file_read, "result.recording" (an HDF5 file), "result.json" (not JSON, or not all of it),
+ * "result.schema" (not a result file), "result.version", "result.key" (a key missing or of another type),
+ * "result.counts" (contradictions). Release *out whatever the outcome. */
 df_status dp_result_read(const char *path, dp_result_file *out, df_error *err);
 /* The same of a document in memory, which must outlive *out. `path` is for messages. */
 df_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out, df_error *err);

@@ -11,7 +11,7 @@
 
 enum { PATH_SIZE = 4096, CHUNK = 1 << 16 };
 
-static void digest_file(const char *path, char out[DP_DIGEST_TEXT]) {
+void dp_file_digest(const char *path, char out[DP_DIGEST_TEXT]) {
     static const char none[] = "";
     dp_sha256 hash;
     unsigned char buffer[CHUNK];
@@ -27,8 +27,9 @@ static void digest_file(const char *path, char out[DP_DIGEST_TEXT]) {
 
 void dp_facts_of_files(const char *checkpoint, const char *oracle, dp_run_facts *facts) {
     char path[PATH_SIZE];
-    if (snprintf(path, sizeof path, "%s/config.json", checkpoint) < PATH_SIZE) digest_file(path, facts->config_sha256);
-    digest_file(oracle, facts->oracle_sha256);
+    if (snprintf(path, sizeof path, "%s/config.json", checkpoint) < PATH_SIZE)
+        dp_file_digest(path, facts->config_sha256);
+    dp_file_digest(oracle, facts->oracle_sha256);
 }
 
 static bool copy_key(cJSON *to, const cJSON *from, const char *key) {

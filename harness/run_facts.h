@@ -20,6 +20,8 @@ typedef struct dp_run_facts {
     cJSON *provenance;                  /* owned, the summary of reports/RESULT.md; NULL until admitted */
 } dp_run_facts;
 
+/* The SHA-256 of a file's bytes; "" when it cannot be read. */
+void dp_file_digest(const char *path, char out[DP_DIGEST_TEXT]);
 /* Digests both files. */
 void dp_facts_of_files(const char *checkpoint, const char *oracle, dp_run_facts *facts);
 /* Geometry and provenance, once the oracle is admitted. Codes: "memory". */

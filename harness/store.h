@@ -43,6 +43,9 @@ df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err);
 /* An oracle or a recording. A recording's stages are complete (never sampled), and may hold NaN and infinities. */
 df_status dp_store_open(const char *path, dp_oracle **out, df_error *err);
 dp_kind dp_oracle_kind(const dp_oracle *oracle);
+/* Whether a path is that of an HDF5 file, by its first bytes or its name (.h5). What is wrong with a file that has only
+ * the name, dp_store_open says. */
+bool dp_file_is_hdf5(const char *path);
 void dp_oracle_close(dp_oracle *oracle);
 const char *dp_oracle_path(const dp_oracle *oracle);
 const cJSON *dp_oracle_geometry(const dp_oracle *oracle);   /* borrowed */

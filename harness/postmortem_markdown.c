@@ -1,0 +1,129 @@
+/* postmortem_markdown.c - the story of a postmortem as a text to paste where Markdown is read. */
+#include "postmortem.h"
+
+#include "error.h"
+#include "story.h"
+
+#include <stdlib.h>
+
+/* A cell of a table: a pipe would end it, a line break would end the row. */
+static void cell(FILE *to, const char *text) {
+    fputs("`", to);
+    for (; *text != '\0'; text++) {
+        if (*text == '|')
+            fputs("\\|", to);
+        else
+            fputc(*text == '`' ? '\'' : (unsigned char)*text < 0x20 ? ' ' : *text, to);
+    }
+    fputs("`", to);
+}
+
+static df_status changes(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
+    dp_changes found;
+    df_status status = dp_postmortem_changes(story, item, item->last_good, item->first_bad, &found, err);
+    if (status == DF_OK)
+        fputs(found.count > 0 ? "\n**Changed between them**\n\n| what | last good | first bad |\n|---|---|---|\n"
+                              : "\nNothing on record changed between them.\n",
+              to);
+    for (int i = 0; status == DF_OK && i < found.count; i++) {
+        fputs("| ", to);
+        cell(to, found.change[i].name);
+        fputs(" | ", to);
+        cell(to, found.change[i].before);
+        fputs(" | ", to);
+        cell(to, found.change[i].after);
+        fputs(" |\n", to);
+    }
+    if (status == DF_OK && found.missing[0] != '\0') {
+        fputs("\nNeither run has on record: ", to);
+        cell(to, found.missing);
+        fputs(".\n", to);
+    }
+    dp_changes_release(&found);
+    return status;
+}
+
+static df_status commits(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
+    dp_past_commits found;
+    df_status status = dp_postmortem_commits(story, item->last_good, item->first_bad, &found, err);
+    if (status == DF_OK && found.known) {
+        fputs("\n**Commits between them**\n\n", to);
+        dp_postmortem_history(to, &found);
+        fputs("\n\n", to);
+        for (int i = 0; i < found.count && i < DP_MOST_COMMITS; i++) {
+            fprintf(to, "- `%.12s` ", found.commit[i].hash);
+            cell(to, found.commit[i].subject);
+            fputs("\n", to);
+        }
+        if (found.count > DP_MOST_COMMITS) fprintf(to, "- and %d more\n", found.count - DP_MOST_COMMITS);
+    }
+    dp_past_commits_release(&found);
+    return status;
+}
+
+static df_status one_case(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
+    const dp_result_case *bad = item->in_run[item->first_bad];
+    fprintf(to, "\n### %s\n\n", item->name);
+    dp_postmortem_outcome(to, story, item);
+    fputs("\n\n", to);
+    dp_postmortem_begin(to, story, item);
+    fputs("\n\n", to);
+    if (story->run[item->first_bad].is_recording) {
+        dp_postmortem_bits(to, &story->run[item->first_bad]);
+        fputs("\n\n", to);
+    }
+    dp_story_growth(to, bad->object);
+    fputs("\n\n", to);
+    dp_story_tokens(to, bad->object);
+    fputs("\n", to);
+    if (item->last_good >= 0) {
+        TRY(changes(to, story, item, err));
+        TRY(commits(to, story, item, err));
+        fputs("\n", to);
+        dp_postmortem_builds(to, story, item);
+        fputs("\n", to);
+    }
+    fprintf(to, "\nTo see it again:\n\n    %s\n", bad->command);
+    return DF_OK;
+}
+
+static void table_of_runs(FILE *to, const dp_postmortem *story) {
+    fputs("\n| run | verdict | cases that pass |\n|---|---|---|\n", to);
+    for (int r = 0; r < story->run_count; r++) {
+        char name[DP_RUN_NAME];
+        const dp_result_file *file = &story->run[r].file;
+        int passed = 0;
+        for (int i = 0; i < file->count; i++) passed += file->item[i].result.verdict == DP_PASS;
+        fputs("| ", to);
+        cell(to, dp_past_run_name(&story->run[r], name));
+        fprintf(to, " | %s | %d of %d |\n", dp_verdict_name(file->verdict), passed, file->count);
+    }
+}
+
+df_status dp_postmortem_markdown(const dp_postmortem *story, char **out, df_error *err) {
+    const int bad = dp_postmortem_bad_cases(story);
+    size_t length = 0;
+    *out = NULL;
+    FILE *to = open_memstream(out, &length);
+    if (to == NULL) return df_fail_memory(err, "the text", 4096);
+    df_status status = DF_OK;
+    fprintf(to, "## Postmortem: %d of %d cases did not pass, over %d runs %s\n", bad, story->item_count,
+            story->run_count, dp_order_text(story->options.order));
+    table_of_runs(to, story);
+    fputs("\n", to);
+    dp_postmortem_notes(to, story);
+    fputs("\n", to);
+    for (int i = 0; status == DF_OK && i < bad && i < DP_MOST_TOLD; i++)
+        status = one_case(to, story, &story->item[i], err);
+    for (int i = DP_MOST_TOLD; i < bad; i++) {
+        fputs(i == DP_MOST_TOLD ? "\nAlso:\n\n- " : "- ", to);
+        dp_postmortem_outcome(to, story, &story->item[i]);
+        fputs("\n", to);
+    }
+    const bool failed = ferror(to) != 0;
+    if (fclose(to) != 0 || failed) status = df_fail_memory(err, "the text", length);
+    if (status == DF_OK) return DF_OK;
+    free(*out);
+    *out = NULL;
+    return status;
+}
