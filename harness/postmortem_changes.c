@@ -63,11 +63,7 @@ static df_status compare_objects(list *l, const char *name, const cJSON *before,
 
 static df_status compare(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
     const bool has_before = known(before, null_is_none), has_after = known(after, null_is_none);
-    if (!has_before && !has_after) {
-        fprintf(l->missing, "%s%s", l->any_missing ? ", " : "", name);
-        l->any_missing = true;
-        return DF_OK;
-    }
+    if (!has_before && !has_after) return DF_OK;
     if (cJSON_IsObject(before) && cJSON_IsObject(after)) return compare_objects(l, name, before, after, null_is_none);
     if (has_before && has_after && cJSON_Compare(before, after, true)) return DF_OK;
     return add(l, name, before, after, null_is_none);
@@ -89,33 +85,40 @@ static df_status compare_objects(list *l, const char *name, const cJSON *before,
     return DF_OK;
 }
 
-/* What every run is asked for, whether or not a file has a key for it. */
-static df_status compare_demanded(list *l, const cJSON *before, const cJSON *after) {
-    static const char *const demanded[] = {"version", "commit", "dirty",  "compiler",     "flags",
-                                           "cuda",    "driver", "cublas", "gpu",          "tf32",
-                                           "hdf5",    "cjson",  "cpu",    "cpu_features", "os"};
-    for (size_t i = 0; i < sizeof demanded / sizeof *demanded; i++) {
-        char name[64];
-        if (cJSON_GetObjectItemCaseSensitive(before, demanded[i]) != NULL ||
-            cJSON_GetObjectItemCaseSensitive(after, demanded[i]) != NULL)
+/* Lists what neither run has of the facts that every run is asked for. */
+static void list_missing(list *l, const char *group, const cJSON *before, const cJSON *after,
+                         const char *const *demanded, bool null_is_none) {
+    for (; *demanded != NULL; demanded++) {
+        if (known(cJSON_GetObjectItemCaseSensitive(before, *demanded), null_is_none) ||
+            known(cJSON_GetObjectItemCaseSensitive(after, *demanded), null_is_none))
             continue;
-        snprintf(name, sizeof name, "environment.%s", demanded[i]);
-        TRY(compare(l, name, NULL, NULL, true));
+        fprintf(l->missing, "%s%s%s", l->any_missing ? ", " : "", group, *demanded);
+        l->any_missing = true;
     }
-    return DF_OK;
 }
 
 static df_status compare_runs(list *l, const dp_postmortem *story, const dp_past_case *item, int before, int after) {
-    static const char *const of_case[] = {"checkpoint", "oracle",   "family", "precision", "backend",
-                                          "class",      "products", "device", "isa",       "threads"};
+    static const char *const of_environment[] = {"version", "commit",       "dirty", "compiler", "flags", "cuda",
+                                                 "driver",  "cublas",       "gpu",   "tf32",     "hdf5",  "cjson",
+                                                 "cpu",     "cpu_features", "os",    NULL};
+    static const char *const of_checkpoint[] = {"config_sha256", "tensors_sha256", "geometry", NULL};
+    static const char *const of_oracle[] = {"sha256", NULL};
+    static const char *const of_case[] = {"family",   "precision", "backend", "class",
+                                          "products", "isa",       "threads", NULL};
     const cJSON *from = story->run[before].environment, *to = story->run[after].environment;
     TRY(compare_objects(l, "environment", from, to, true));
-    TRY(compare_demanded(l, from, to));
-    for (size_t i = 0; i < sizeof of_case / sizeof *of_case; i++)
-        TRY(compare(l, of_case[i], cJSON_GetObjectItemCaseSensitive(item->in_run[before]->object, of_case[i]),
-                    cJSON_GetObjectItemCaseSensitive(item->in_run[after]->object, of_case[i]),
-                    strcmp(of_case[i], "device") == 0));
-    return DF_OK;
+    list_missing(l, "environment.", from, to, of_environment, true);
+    from = item->in_run[before]->object;
+    to = item->in_run[after]->object;
+    TRY(compare_objects(l, "checkpoint", dp_view(from, "checkpoint"), dp_view(to, "checkpoint"), false));
+    list_missing(l, "checkpoint.", dp_view(from, "checkpoint"), dp_view(to, "checkpoint"), of_checkpoint, false);
+    TRY(compare_objects(l, "oracle", dp_view(from, "oracle"), dp_view(to, "oracle"), false));
+    list_missing(l, "oracle.", dp_view(from, "oracle"), dp_view(to, "oracle"), of_oracle, false);
+    for (size_t i = 0; of_case[i] != NULL; i++)
+        TRY(compare(l, of_case[i], dp_view(from, of_case[i]), dp_view(to, of_case[i]), false));
+    list_missing(l, "", from, to, of_case, false);
+    return compare(l, "device", cJSON_GetObjectItemCaseSensitive(from, "device"),
+                   cJSON_GetObjectItemCaseSensitive(to, "device"), true);
 }
 
 df_status dp_postmortem_changes(const dp_postmortem *story, const dp_past_case *item, int before, int after,

@@ -1,6 +1,7 @@
 /* postmortem_markdown.c - the story of a postmortem as a text to paste where Markdown is read. */
 #include "postmortem.h"
 
+#include "aside.h"
 #include "error.h"
 #include "story.h"
 
@@ -49,7 +50,7 @@ static df_status commits(FILE *to, const dp_postmortem *story, const dp_past_cas
     if (status == DF_OK && found.known) {
         fputs("\n**Commits between them**\n\n", to);
         dp_postmortem_history(to, &found);
-        fputs("\n\n", to);
+        fputs(found.count > 0 ? "\n\n" : "\n", to);
         for (int i = 0; i < found.count && i < DP_MOST_COMMITS; i++) {
             fprintf(to, "- `%.12s` ", found.commit[i].hash);
             cell(to, found.commit[i].subject);
@@ -61,27 +62,42 @@ static df_status commits(FILE *to, const dp_postmortem *story, const dp_past_cas
     return status;
 }
 
+static void paragraph(FILE *to, dp_aside *words) {
+    if (dp_aside_end(words)) fprintf(to, "\n%s\n", words->text[0] == ' ' ? words->text + 1 : words->text);
+    free(words->text);
+}
+
+static void about_case(FILE *to, const dp_postmortem *story, const dp_past_case *item,
+                       void (*words)(FILE *, const dp_postmortem *, const dp_past_case *)) {
+    dp_aside aside;
+    if (!dp_aside_begin(&aside)) return;
+    words(aside.to, story, item);
+    paragraph(to, &aside);
+}
+
+static void about_run(FILE *to, const dp_result_case *bad, void (*words)(FILE *, const cJSON *)) {
+    dp_aside aside;
+    if (!dp_aside_begin(&aside)) return;
+    words(aside.to, bad->object);
+    paragraph(to, &aside);
+}
+
 static df_status one_case(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
     const dp_result_case *bad = item->in_run[item->first_bad];
-    fprintf(to, "\n### %s\n\n", item->name);
-    dp_postmortem_outcome(to, story, item);
-    fputs("\n\n", to);
-    dp_postmortem_begin(to, story, item);
-    fputs("\n\n", to);
-    if (story->run[item->first_bad].is_recording) {
-        dp_postmortem_bits(to, &story->run[item->first_bad]);
-        fputs("\n\n", to);
+    dp_aside bits;
+    fprintf(to, "\n### %s\n", item->name);
+    about_case(to, story, item, dp_postmortem_outcome);
+    about_case(to, story, item, dp_postmortem_begin);
+    if (dp_aside_begin(&bits)) {
+        dp_postmortem_bits(bits.to, &story->run[item->first_bad]);
+        paragraph(to, &bits);
     }
-    dp_story_growth(to, bad->object);
-    fputs("\n\n", to);
-    dp_story_tokens(to, bad->object);
-    fputs("\n", to);
+    about_run(to, bad, dp_story_growth);
+    about_run(to, bad, dp_story_tokens);
     if (item->last_good >= 0) {
         TRY(changes(to, story, item, err));
+        about_case(to, story, item, dp_postmortem_builds);
         TRY(commits(to, story, item, err));
-        fputs("\n", to);
-        dp_postmortem_builds(to, story, item);
-        fputs("\n", to);
     }
     fprintf(to, "\nTo see it again:\n\n    %s\n", bad->command);
     return DF_OK;
@@ -103,6 +119,7 @@ static void table_of_runs(FILE *to, const dp_postmortem *story) {
 df_status dp_postmortem_markdown(const dp_postmortem *story, char **out, df_error *err) {
     const int bad = dp_postmortem_bad_cases(story);
     size_t length = 0;
+    dp_aside notes;
     *out = NULL;
     FILE *to = open_memstream(out, &length);
     if (to == NULL) return df_fail_memory(err, "the text", 4096);
@@ -110,9 +127,10 @@ df_status dp_postmortem_markdown(const dp_postmortem *story, char **out, df_erro
     fprintf(to, "## Postmortem: %d of %d cases did not pass, over %d runs %s\n", bad, story->item_count,
             story->run_count, dp_order_text(story->options.order));
     table_of_runs(to, story);
-    fputs("\n", to);
-    dp_postmortem_notes(to, story);
-    fputs("\n", to);
+    if (dp_aside_begin(&notes)) {
+        dp_postmortem_notes(notes.to, story);
+        paragraph(to, &notes);
+    }
     for (int i = 0; status == DF_OK && i < bad && i < DP_MOST_TOLD; i++)
         status = one_case(to, story, &story->item[i], err);
     for (int i = DP_MOST_TOLD; i < bad; i++) {

@@ -1,6 +1,7 @@
 /* postmortem_page.c - the story of a postmortem as a page: runs, drift, and each case that does not pass. */
 #include "postmortem.h"
 
+#include "aside.h"
 #include "error.h"
 #include "html.h"
 #include "plot_files.h"
@@ -9,8 +10,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MOST_CURVES = 8 };
+enum { MOST_CURVES = 8, SUBJECT = 48 };
 
 /* The run whose story is told: the first bad one, where the cause is nearest. */
 static const dp_result_case *told(const dp_past_case *item) { return item->in_run[item->first_bad]; }
@@ -18,34 +20,21 @@ static const dp_result_case *told(const dp_past_case *item) { return item->in_ru
 /* ---- Paragraphs: words are written aside and then set, `ticked` ones as code ---------------------------------------
  */
 
-typedef struct aside {
-    FILE *to;
-    char *text;
-    size_t length;
-} aside;
-
-static bool aside_open(aside *a) {
-    *a = (aside){.text = NULL};
-    a->to = open_memstream(&a->text, &a->length);
-    return a->to != NULL;
-}
-
-/* Nothing is set when nothing was written. */
-static void aside_set(aside *a, FILE *to, const char *class) {
-    if (fclose(a->to) == 0 && a->length > 0) {
+static void set(FILE *to, dp_aside *words, const char *class) {
+    if (dp_aside_end(words)) {
         fprintf(to, "<p class=\"%s\">", class);
-        dp_html_marked(to, a->text);
+        dp_html_marked(to, words->text);
         fputs("</p>\n", to);
     }
-    free(a->text);
+    free(words->text);
 }
 
 static void about_case(FILE *to, const dp_postmortem *story, const dp_past_case *item,
                        void (*words)(FILE *, const dp_postmortem *, const dp_past_case *), const char *class) {
-    aside a;
-    if (!aside_open(&a)) return;
-    words(a.to, story, item);
-    aside_set(&a, to, class);
+    dp_aside aside;
+    if (!dp_aside_begin(&aside)) return;
+    words(aside.to, story, item);
+    set(to, &aside, class);
 }
 
 /* ---- Runs ----------------------------------------------------------------------------------------------------------
@@ -65,6 +54,15 @@ static void case_cell(FILE *to, const dp_result_case *item) {
     fputs("</td>", to);
 }
 
+/* A subject that leaves the table its other columns; cut between characters of UTF-8. */
+static const char *shortened(const char *subject, char out[SUBJECT + 4]) {
+    size_t length = strlen(subject);
+    if (length <= SUBJECT) return subject;
+    for (length = SUBJECT; length > 0 && ((unsigned char)subject[length] & 0xc0) == 0x80;) length--;
+    snprintf(out, SUBJECT + 4, "%.*s...", (int)length, subject);
+    return out;
+}
+
 static void run_row(FILE *to, const dp_postmortem *story, const dp_past_run *run, int shown) {
     fputs("<tr><td>", to);
     dp_html_text(to, run->when);
@@ -72,8 +70,9 @@ static void run_row(FILE *to, const dp_postmortem *story, const dp_past_run *run
     dp_html_text(to, dp_past_commit_name(run));
     fputs(dp_past_dirty(run) ? "</code> dirty" : "</code>", to);
     if (run->commit.subject[0] != '\0') {
+        char subject[SUBJECT + 4];
         fputs(" <span class=\"soft\">", to);
-        dp_html_text(to, run->commit.subject);
+        dp_html_text(to, shortened(run->commit.subject, subject));
         fputs("</span>", to);
     }
     fputs("</td><td>", to);
@@ -88,7 +87,7 @@ static void run_row(FILE *to, const dp_postmortem *story, const dp_past_run *run
 static void table_of_runs(FILE *to, const dp_postmortem *story) {
     const int bad = dp_postmortem_bad_cases(story), some = bad > 0 ? bad : story->item_count;
     const int shown = some < MOST_CURVES ? some : MOST_CURVES;
-    aside notes;
+    dp_aside notes;
     fprintf(to, "<h2 id=\"runs\">Runs, %s</h2>\n", dp_order_text(story->options.order));
     fputs("<div class=\"wide\"><table>\n<thead><tr><th>time</th><th>commit</th><th>verdict</th>", to);
     for (int i = 0; i < shown; i++) {
@@ -99,9 +98,9 @@ static void table_of_runs(FILE *to, const dp_postmortem *story) {
     fputs("<th>kind</th><th>file</th></tr></thead>\n<tbody>\n", to);
     for (int r = 0; r < story->run_count; r++) run_row(to, story, &story->run[r], shown);
     fputs("</tbody></table></div>\n", to);
-    if (!aside_open(&notes)) return;
+    if (!dp_aside_begin(&notes)) return;
     dp_postmortem_notes(notes.to, story);
-    aside_set(&notes, to, "");
+    set(to, &notes, "");
 }
 
 /* ---- What changed --------------------------------------------------------------------------------------------------
@@ -132,13 +131,13 @@ static void table_of_changes(FILE *to, const dp_changes *found) {
 
 static df_status commits(FILE *to, const dp_postmortem *story, const dp_past_case *item, df_error *err) {
     dp_past_commits found;
-    aside words;
+    dp_aside words;
     df_status status = dp_postmortem_commits(story, item->last_good, item->first_bad, &found, err);
     if (status == DF_OK && found.known) {
         fputs("<h3>Commits between them</h3>\n", to);
-        if (aside_open(&words)) {
+        if (dp_aside_begin(&words)) {
             dp_postmortem_history(words.to, &found);
-            aside_set(&words, to, "");
+            set(to, &words, "");
         }
         if (found.count > 0) fputs("<ul>\n", to);
         for (int i = 0; i < found.count && i < DP_MOST_COMMITS; i++) {
@@ -230,16 +229,16 @@ static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plot
 static df_status one_case(FILE *to, const dp_postmortem *story, dp_html_plots *plots, int index, df_error *err) {
     const dp_past_case *item = &story->item[index];
     const cJSON *bad = told(item)->object;
-    aside bits;
+    dp_aside bits;
     fprintf(to, "<section id=\"case-%d\">\n<h2>", index + 1);
     dp_html_text(to, item->name);
     fputs("</h2>\n", to);
     if (index > 0) about_case(to, story, item, dp_postmortem_outcome, "");
     dp_html_look(to, bad);
     about_case(to, story, item, dp_postmortem_begin, "");
-    if (aside_open(&bits)) {
+    if (dp_aside_begin(&bits)) {
         dp_postmortem_bits(bits.to, &story->run[item->first_bad]);
-        aside_set(&bits, to, "");
+        set(to, &bits, "");
     }
     dp_html_story(to, bad, dp_story_growth, "");
     dp_html_story(to, bad, dp_story_tokens, "");

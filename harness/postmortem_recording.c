@@ -3,7 +3,7 @@
  * the functions of `compare`, in the form of a result file.
  *
  * A recording has no name of a case. Beside results it is of the case whose checkpoint, precision and oracle are its
- * own; alone, the series is named by what judges it.
+ * own; alone, the series has the oracle's name.
  */
 #include "postmortem.h"
 
@@ -309,11 +309,11 @@ static df_status find_case(const dp_postmortem *story, const dp_past_run *run, c
         oracle_sha256);
 }
 
-/* The last part of a path without its ending. */
-static df_status name_series(dp_postmortem *story, const char *path, df_error *err) {
-    const char *slash = strrchr(path, '/'), *from = slash != NULL ? slash + 1 : path, *dot = strrchr(from, '.');
+/* The oracle's name without folder and ending. */
+static df_status name_series(dp_postmortem *story, const char *oracle, df_error *err) {
+    const char *slash = strrchr(oracle, '/'), *from = slash != NULL ? slash + 1 : oracle, *dot = strrchr(from, '.');
     story->series = strndup(from, dot != NULL && dot > from ? (size_t)(dot - from) : strlen(from));
-    return story->series != NULL ? DF_OK : df_fail_memory(err, "the name of the series", strlen(path));
+    return story->series != NULL ? DF_OK : df_fail_memory(err, "the name of the series", strlen(oracle));
 }
 
 df_status dp_past_judge_recordings(dp_postmortem *story, df_error *err) {
@@ -330,16 +330,16 @@ df_status dp_past_judge_recordings(dp_postmortem *story, df_error *err) {
     if (recordings == 0 && oracle == NULL) return DF_OK;
     if (recordings == 0)
         return df_fail(err, DF_ERR_REFUSED, "postmortem.oracle",
-                       "--oracle %s judges recordings, and all %d files are results, which were judged when they were "
+                       "--oracle %s judges recordings, and no recording was given: results were judged when they were "
                        "written. Leave the option out.",
-                       oracle, story->run_count);
+                       oracle);
     if (mixed != NULL && oracle == NULL)
         return df_fail(err, DF_ERR_REFUSED, "postmortem.oracle",
                        "%s is a result and %s a recording, which holds no verdict: expected --oracle FILE with the "
                        "oracle of the results, so that both are held against the same bars.",
                        mixed, against);
     if (oracle != NULL) dp_file_digest(oracle, sha256);
-    if (mixed == NULL) TRY(name_series(story, against, err));
+    if (mixed == NULL) TRY(name_series(story, oracle != NULL ? oracle : "recordings", err));
     for (int r = 0; r < story->run_count; r++) {
         const char *name = story->series;
         if (!story->run[r].is_recording) continue;

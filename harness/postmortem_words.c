@@ -157,6 +157,7 @@ void dp_postmortem_notes(FILE *to, const dp_postmortem *story) {
                                       : "Recordings are held against the bars of ",
           to);
     ticked(to, last_part(recorded->recording.against));
+    fputs(recorded->recording.by_bits ? ", which the pictures call the reference" : "", to);
     fputs("; nothing of them was run alone, and no round.", to);
 }
 
