@@ -20,6 +20,9 @@ static const char help[] =
     "  an oracle (.h5)        geometry, provenance, inputs, and a table of stages with shape, dtypes, size of the "
     "values\n"
     "                         and the distances of the float32 and bfloat16 runs from the float64 run (relative L2)\n"
+    "  a recording (.h5)      geometry, the engine's facts, inputs, and a table of stages with shape, dtype, size of "
+    "the\n"
+    "                         values, how many are not finite, and the SHA-256 of their bytes\n"
     "  a checkpoint (folder)  the resolved config, every tensor with dtype, shape and bytes, and totals\n"
     "  a config.json          the resolved config\n"
     "\n"
@@ -94,10 +97,10 @@ static bool ends_with(const char *text, const char *end) {
 static df_status describe(const dp_inspect_options *options, int *shown, df_error *err) {
     struct stat info;
     if (stat(options->path, &info) != 0)
-        return df_fail(
-            err, DF_ERR_IO, "inspect.open",
-            "%s cannot be found: %s. Give the path of an oracle, of a checkpoint folder or of a config.json.",
-            options->path, strerror(errno));
+        return df_fail(err, DF_ERR_IO, "inspect.open",
+                       "%s cannot be found: %s. Give the path of an oracle, of a recording, of a checkpoint folder or "
+                       "of a config.json.",
+                       options->path, strerror(errno));
     if (ends_with(options->path, ".safetensors"))
         return df_fail(
             err, DF_ERR_ARGUMENT, "inspect.weights",
@@ -105,7 +108,7 @@ static df_status describe(const dp_inspect_options *options, int *shown, df_erro
             "the folder that holds both.",
             options->path);
     if (S_ISDIR(info.st_mode) || ends_with(options->path, ".json")) return dp_inspect_checkpoint(options, shown, err);
-    return dp_inspect_oracle(options, shown, err);
+    return dp_inspect_store(options, shown, err);
 }
 
 int cmd_inspect(int argc, char **argv) {

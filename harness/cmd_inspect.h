@@ -1,4 +1,4 @@
-/* cmd_inspect.h - `dflash-parity inspect`: what is in an oracle, a checkpoint or a config. */
+/* cmd_inspect.h - `dflash-parity inspect`: what is in an oracle, a recording, a checkpoint or a config. */
 #ifndef DP_CMD_INSPECT_H
 #define DP_CMD_INSPECT_H
 

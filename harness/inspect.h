@@ -4,9 +4,7 @@
 #ifndef DP_INSPECT_H
 #define DP_INSPECT_H
 
-#include "dflash.h"
-
-#include <cjson/cJSON.h>
+#include "store.h"
 
 typedef struct dp_inspect_options {
     const char *path;
@@ -16,8 +14,15 @@ typedef struct dp_inspect_options {
 
 /* Each sets *shown to the number of stages, tensors or fields that the pattern let through, and prints nothing when
  * that is 0. */
-df_status dp_inspect_oracle(const dp_inspect_options *options, int *shown, df_error *err);
+df_status dp_inspect_store(const dp_inspect_options *options, int *shown, df_error *err);      /* oracle or recording */
 df_status dp_inspect_checkpoint(const dp_inspect_options *options, int *shown, df_error *err); /* DIR or config.json */
+
+/* The part of a recording, of which something is to be shown. */
+df_status dp_inspect_recording(const dp_inspect_options *options, const dp_oracle *file, df_error *err);
+
+/* The inputs of an oracle or a recording: a line each, and {name: {shape, dtype, sha256}}. */
+void dp_inspect_inputs(const dp_oracle *file);
+cJSON *dp_inspect_inputs_json(const dp_oracle *file);
 
 bool dp_inspect_wants(const dp_inspect_options *options, const char *name);
 

@@ -1,6 +1,6 @@
 /*
- * inspect_oracle.c - the content of an oracle: records, inputs, and a table of stages with the size of their values and
- * the distance of the lower precisions from float64.
+ * inspect_oracle.c - opens an oracle or a recording; the content of an oracle: records, inputs, and a table of stages
+ * with the size of their values and the distance of the lower precisions from float64.
  *
  * The distances are the reference's own, in the relative L2 norm; judging an engine by them is the check's business.
  */
@@ -77,11 +77,11 @@ static void print_provenance(const cJSON *record) {
         printf("  %-40s %s\n", "adapter", item->valuestring);
 }
 
-static void print_inputs(const dp_oracle *oracle) {
+void dp_inspect_inputs(const dp_oracle *file) {
     char shape[96];
     printf("inputs\n");
     for (int i = 0; i < DP_INPUT_COUNT; i++) {
-        const dp_dataset_info *info = dp_oracle_input_info(oracle, dp_input_name(i));
+        const dp_dataset_info *info = dp_oracle_input_info(file, dp_input_name(i));
         if (info == NULL) continue;
         printf("  %-40s %-18s %s\n", dp_input_name(i), dp_inspect_shape(info->rank, info->dim, shape),
                dp_logical_name(info->dtype));
@@ -118,7 +118,7 @@ static df_status show_text(const dp_inspect_options *options, const dp_oracle *o
     printf("geometry\n");
     dp_inspect_fields(NULL, dp_oracle_geometry(oracle), true);
     print_provenance(dp_oracle_provenance(oracle));
-    print_inputs(oracle);
+    dp_inspect_inputs(oracle);
     printf("stages\n  %-26s %-18s %-26s %-16s %9s %9s %9s %9s\n", "name", "shape", "dtype f64,f32,bf16 run", "stored",
            "rms", "max|x|", "f32 L2", "bf16 L2");
     for (int i = 0; i < dp_oracle_stage_count(oracle); i++) {
@@ -143,10 +143,10 @@ static void add_figure(cJSON *object, const char *key, double value, bool define
         cJSON_AddNullToObject(object, key);
 }
 
-static cJSON *inputs_json(const dp_oracle *oracle) {
+cJSON *dp_inspect_inputs_json(const dp_oracle *file) {
     cJSON *inputs = cJSON_CreateObject();
     for (int i = 0; inputs != NULL && i < DP_INPUT_COUNT; i++) {
-        const dp_dataset_info *info = dp_oracle_input_info(oracle, dp_input_name(i));
+        const dp_dataset_info *info = dp_oracle_input_info(file, dp_input_name(i));
         if (info == NULL) continue;
         cJSON *item = cJSON_AddObjectToObject(inputs, dp_input_name(i));
         cJSON_AddItemToObject(item, "shape", dp_inspect_shape_json(info->rank, info->dim));
@@ -184,7 +184,7 @@ static df_status show_json(const dp_inspect_options *options, const dp_oracle *o
     cJSON_AddStringToObject(document, "kind", "oracle");
     cJSON_AddItemToObject(document, "geometry", cJSON_Duplicate(dp_oracle_geometry(oracle), true));
     cJSON_AddItemToObject(document, "provenance", cJSON_Duplicate(dp_oracle_provenance(oracle), true));
-    cJSON_AddItemToObject(document, "inputs", inputs_json(oracle));
+    cJSON_AddItemToObject(document, "inputs", dp_inspect_inputs_json(oracle));
     cJSON *stages = cJSON_AddArrayToObject(document, "stages");
     for (int i = 0; i < dp_oracle_stage_count(oracle); i++) {
         const char *name = dp_oracle_stage_name(oracle, i);
@@ -200,13 +200,16 @@ static df_status show_json(const dp_inspect_options *options, const dp_oracle *o
     return dp_inspect_json(document, err);
 }
 
-df_status dp_inspect_oracle(const dp_inspect_options *options, int *shown, df_error *err) {
-    dp_oracle *oracle = NULL;
-    df_status status = dp_oracle_open(options->path, &oracle, err);
+df_status dp_inspect_store(const dp_inspect_options *options, int *shown, df_error *err) {
+    dp_oracle *file = NULL;
+    df_status status = dp_store_open(options->path, &file, err);
     if (status != DF_OK) return status;
-    for (int i = 0; i < dp_oracle_stage_count(oracle); i++)
-        *shown += dp_inspect_wants(options, dp_oracle_stage_name(oracle, i));
-    if (*shown > 0) status = options->json ? show_json(options, oracle, err) : show_text(options, oracle, err);
-    dp_oracle_close(oracle);
+    for (int i = 0; i < dp_oracle_stage_count(file); i++)
+        *shown += dp_inspect_wants(options, dp_oracle_stage_name(file, i));
+    if (*shown > 0 && dp_oracle_kind(file) == DP_KIND_RECORDING)
+        status = dp_inspect_recording(options, file, err);
+    else if (*shown > 0)
+        status = options->json ? show_json(options, file, err) : show_text(options, file, err);
+    dp_oracle_close(file);
     return status;
 }
