@@ -28,6 +28,27 @@ START_TEST(inspect_speaks_json) {
 }
 END_TEST
 
+START_TEST(inspect_shows_a_recording) {
+    char path[SCRATCH_PATH];
+    scratch_path("run.h5", path);
+    child_expect(CHILD("record", "--case", "tiny-dspark", "--out", path), 0, NULL, "");
+    child_expect(CHILD("inspect", path), 0, "schema dflash-parity, version 1, kind recording", "");
+    child_expect(CHILD("inspect", path), 0, "engine.isa ", "");
+    child_expect(CHILD("inspect", path), 0, "target_layer_ids ", "");
+    child_expect(CHILD("inspect", path, "-k", "nothing"), 5, "", "matches nothing");
+    cJSON *document = child_json(CHILD("inspect", path, "--json", "-k", "markov.*"), 0);
+    ck_assert_str_eq(child_text(document, "kind"), "recording");
+    ck_assert(cJSON_IsObject(cJSON_GetObjectItem(cJSON_GetObjectItem(document, "provenance"), "engine")));
+    const cJSON *stages = cJSON_GetObjectItem(document, "stages"), *first = cJSON_GetArrayItem(stages, 0);
+    ck_assert_int_eq(cJSON_GetArraySize(stages), 2);
+    ck_assert_str_eq(child_text(first, "name"), "markov.logits");
+    ck_assert_uint_eq(strlen(child_text(first, "sha256")), 64);
+    ck_assert_int_eq(cJSON_GetObjectItem(first, "nonfinite")->valueint, 0);
+    ck_assert(cJSON_IsNull(cJSON_GetObjectItem(cJSON_GetArrayItem(stages, 1), "rms"))); /* ids have none */
+    cJSON_Delete(document);
+}
+END_TEST
+
 START_TEST(inspect_refuses_nonsense_by_its_kind) {
     char path[SCRATCH_PATH];
     scratch_write_text("notes.txt", "neither an oracle nor a checkpoint");
@@ -120,6 +141,7 @@ void cli_add_others(Suite *suite) {
     TCase *tests = cli_case("others");
     tcase_add_test(tests, inspect_shows_an_oracle_a_checkpoint_and_a_config);
     tcase_add_test(tests, inspect_speaks_json);
+    tcase_add_test(tests, inspect_shows_a_recording);
     tcase_add_test(tests, inspect_refuses_nonsense_by_its_kind);
     tcase_add_test(tests, synth_writes_the_stored_checkpoint_again_or_nothing);
     tcase_add_test(tests, bench_measures_a_case_that_passes);
