@@ -322,7 +322,7 @@ START_TEST(the_command_refuses_what_it_cannot_use) {
     child_expect(CHILD("report", path, "--wrong"), 2, "", "unknown option '--wrong'");
     child_expect(CHILD("report", path, path), 2, "", "one too many");
     child_expect(CHILD("report", scratch_path("none.json", none)), 4, "", "file.open");
-    child_expect(CHILD("report", "oracles/tiny-plain.h5"), 3, "", "file.");
+    child_expect(CHILD("report", "oracles/tiny-plain.h5"), 3, "", "result.recording");
     child_expect(CHILD("report", path, "--out", "/dev/full"), 4, "", "atomic.target");
     child_next.out = "/dev/full";
     child_expect(CHILD("report", path), 4, "", "output.write");
