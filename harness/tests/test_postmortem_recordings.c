@@ -151,6 +151,18 @@ START_TEST(a_stage_that_a_recording_lacks_or_has_too_many_fails) {
                                          "1 that could not be compared", NULL});
     free(text);
     dp_postmortem_release(&story);
+    rc_open("tiny-plain");
+    const hid_t file = sf_edit(); /* logits, of a run without a head */
+    ck_assert_int_ge(H5Ocopy(file, RC_STAGE "final", file, RC_STAGE "logits", H5P_DEFAULT, H5P_DEFAULT), 0);
+    ck_assert_int_ge(H5Fclose(file), 0);
+    add_b("run-b.h5", 2);
+    pm_count = 2;
+    pm_read(&story);
+    bad = &story.item[0].in_run[1]->result;
+    ck_assert_int_eq(bad->verdict, DP_FAIL);
+    ck_assert_int_eq(bad->failed_stages, 1);
+    ck_assert_str_eq(bad->stage[bad->stage_count - 1].name, "logits");
+    dp_postmortem_release(&story);
 }
 END_TEST
 
