@@ -29,25 +29,25 @@ template <int R> struct dc_finish_memory {
     float node[DC_MOST_SEGMENTS][R];
     float dyn[DC_MOST_DYN][R];
     float weight[DC_MOST_HEAD];
-    union {
-        float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
-        float share[DC_MOST_SHARES][R];     /* attend_fast.cuh: of segments of keys */
-    };
+    float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
 };
 
 /* ---- Packing ---- */
 
-/* Exact: act[channel][row]. */
-template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
+/* Exact: act[channel][row]; CHANNELS of them from `first` on. */
+template <int R, int NT, int CHANNELS>
+DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
+    for (int i = at.thread; i < CHANNELS * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
 }
 
 /*
  * Fast: each value as hi + lo, hi = bf16(x), lo = bf16(x - hi), laid out as the B operand of mma.m16n8k16: for 16
- * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes.
+ * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes. The
+ * tile has ROWS of the R rows, from `row0` on.
  */
-template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
-    enum { LANES = 32, TILES = R / 8, PIECES = DC_UNIT / 16 * TILES * LANES };
+template <int ROWS, int R, int NT, int CHANNELS>
+DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_place &at) {
+    enum { LANES = 32, TILES = ROWS / 8, PIECES = CHANNELS / 16 * TILES * LANES };
     for (int i = at.thread; i < PIECES; i += NT) {
         const int lane = i % LANES, tile = i / LANES % TILES, step = i / LANES / TILES;
         const int row = tile * 8 + lane / 4, channel = step * 16 + lane % 4 * 2;
@@ -61,18 +61,20 @@ template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int fi
             word[half] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
             word[2 + half] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
         }
-        uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)(first / 16) * TILES * LANES + i;
-        *to = make_uint4(word[0], word[1], word[2], word[3]);
+        uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)((first / 16 + step) * (R / 8) + row0 / 8 + tile) * LANES;
+        to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
     }
+    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
 }
 
-template <int R, int NT, bool FAST>
+template <int R, int NT, bool FAST, int CHANNELS = DC_UNIT>
 DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
-    if (FAST)
-        dc_pack_fast<R, NT>(t, first, act, at);
-    else
-        dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
-    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
+    if (FAST) {
+        dc_pack_fast<R, R, NT, CHANNELS>(t, first, 0, act, at);
+        return;
+    }
+    dc_pack_exact<R, NT, CHANNELS>(t, first, static_cast<float *>(act), at);
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* ---- Filling a tile ---- */
@@ -287,27 +289,40 @@ DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
     }
 }
 
-/* DC_COPY, DC_SILU: activations. */
+/* DC_COPY: activations as they are. */
 template <int R, int NT, bool FAST>
-DC_DEVICE void dc_activate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
-        const int first = unit * DC_UNIT;
-        if (p.kind == DC_COPY) {
-            dc_share<R, NT> x;
-            dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
-            dc_put<R, NT>(m.tile, x, at);
-        } else {
-            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
-            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.other, p.b, first, p.n, 0, at);
-            dc_sync<NT>();
-#pragma unroll 2
-            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
-                float *v = &m.tile.v[i / R][i % R];
-                *v = df_silu(*v) * m.other.v[i / R][i % R];
-            }
+        dc_share<R, NT> x;
+        dc_load_rows<R, NT>(x, p.x, f.rows, unit * DC_UNIT, p.n, at);
+        dc_put<R, NT>(m.tile, x, at);
+        dc_sync<NT>();
+        dc_pack<R, NT, FAST>(m.tile, unit * DC_UNIT, f.act, at);
+        dc_sync<NT>();
+    }
+}
+
+/* DC_SILU: silu(gate) * up. A unit has as many channels as a sum of gate or up for each thread. */
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    enum { CHANNELS = 2 * NT / R, QUADS = R / 4 };
+    const int padded = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT, i = at.thread % (NT / 2);
+    const bool up = at.thread >= NT / 2;
+    for (int unit = at.block; unit * CHANNELS < padded; unit += at.blocks) {
+        const int first = unit * CHANNELS, channel = i / QUADS, quad = i % QUADS;
+        const float4 y = first + channel < p.n ? dc_output<R>(up ? p.b : p.a, first + channel, quad)
+                                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        float *to = up ? &m.other.v[channel][4 * quad] : &m.tile.v[channel][4 * quad];
+        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+        dc_sync<NT>();
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int at_value = at.thread + e * NT;
+            float *v = &m.tile.v[at_value / R][at_value % R];
+            *v = df_silu(*v) * m.other.v[at_value / R][at_value % R];
         }
         dc_sync<NT>();
-        dc_pack<R, NT, FAST>(m.tile, first, f.act, at);
+        dc_pack<R, NT, FAST, CHANNELS>(m.tile, first, f.act, at);
         dc_sync<NT>();
     }
 }
@@ -388,6 +403,7 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
             }
             to[(size_t)row * width + c] = y;
         }
+        if (!query) asm volatile("fence.proxy.async;" ::: "memory"); /* the fast class reads them by bulk copies */
         dc_sync<NT>();
     }
 }

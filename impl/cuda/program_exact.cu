@@ -109,8 +109,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             dc_deliver<R, NT>(s.finish, f, p, at);
             break;
         case DC_COPY:
+            dc_copy<R, NT, false>(s.finish, f, p, at);
+            break;
         case DC_SILU:
-            dc_activate<R, NT, false>(s.finish, f, p, at);
+            dc_gate<R, NT, false>(s.finish, f, p, at);
             break;
         default:
             dc_norm<R, NT, false>(s.finish, f, p, at);

@@ -1,6 +1,6 @@
 /*
  * program_fast.cu - the fast class's resident kernel: one block on each multiprocessor, eight warps that compute and
- * two threads that keep the ring of weights full.
+ * two that keep the ring of stages full.
  */
 #include "cuda/program.cuh"
 
@@ -11,7 +11,8 @@ template <int R> struct fast_shared {
     dc_ring<R> ring;
     union {
         dc_finish_memory<R> finish;
-        dc_attend_fast_memory<R> fast;
+        dc_attend_fast_memory attend;
+        dc_context_memory context;
     };
     dc_phase phase[2];
 };
@@ -42,17 +43,19 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
             dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_ATTEND:
-            dc_attend_fast<R>(s.fast, f, p, at);
+            dc_attend_fast<R>(s.attend, s.ring, turn, f, p, at);
             break;
         case DC_CONTEXT:
-            dc_context_fast<R, NT>(s.finish, f, p, at);
+            dc_context_fast<R>(s.context, f, p, at);
             break;
         case DC_STORE:
             dc_deliver<R, NT>(s.finish, f, p, at);
             break;
         case DC_COPY:
+            dc_copy<R, NT, true>(s.finish, f, p, at);
+            break;
         case DC_SILU:
-            dc_activate<R, NT, true>(s.finish, f, p, at);
+            dc_gate<R, NT, true>(s.finish, f, p, at);
             break;
         default:
             dc_norm<R, NT, true>(s.finish, f, p, at);
@@ -67,7 +70,8 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
     fast_shared<R> &s = *reinterpret_cast<fast_shared<R> *>(memory);
     if (threadIdx.x == 0) {
         for (int i = 0; i < DC_STAGES; i++) {
-            dc_barrier_init(&s.ring.full[i], 2);
+            dc_barrier_init(&s.ring.landed[i], 1);
+            dc_barrier_init(&s.ring.full[i], 1);
             dc_barrier_init(&s.ring.empty[i], DC_FAST_WARPS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -76,10 +80,10 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
     if (threadIdx.x < DC_FAST_THREADS) {
         const dc_place at = {(int)threadIdx.x, (int)blockIdx.x, (int)gridDim.x};
         compute<R>(s, f, at);
-    } else if (threadIdx.x == DC_FAST_THREADS) {
-        dc_produce_weights<R>(s.ring, f, (int)blockIdx.x, (int)gridDim.x);
-    } else if (threadIdx.x == DC_FAST_THREADS + 32) {
-        dc_produce_act<R>(s.ring, f, (int)blockIdx.x, (int)gridDim.x);
+    } else if (threadIdx.x < DC_FAST_THREADS + 32) {
+        dc_produce_weights<R>(s.ring, f, (int)threadIdx.x % 32, (int)blockIdx.x, (int)gridDim.x);
+    } else {
+        dc_produce_act<R>(s.ring, f, (int)threadIdx.x % 32, (int)blockIdx.x, (int)gridDim.x);
     }
 #endif
 }
