@@ -22,7 +22,8 @@
 #include "cuda/produce_fast.cuh"
 
 struct dc_attend_fast_memory {
-    uint4 weight_hi[4][4][32], weight_lo[4][4][32]; /* [m16][k16][lane]: an A operand of 64 queries by 64 keys */
+    /* [m16][k16][lane], A operands: 64 queries by their channels, then by the weights of 64 keys */
+    uint4 hi[4][DC_MOST_HEAD / 16][32], lo[4][DC_MOST_HEAD / 16][32];
     float largest[2][DC_QUERIES], total[2][DC_QUERIES];
 };
 
@@ -53,52 +54,58 @@ DC_DEVICE float dc_exp(float x) {
 /* The two warps of 16 queries. */
 DC_DEVICE void dc_pair_sync(int m16) { asm volatile("bar.sync %0, 64;" ::"r"(2 + m16) : "memory"); }
 
-/* A lane's queries as A operands: rows g and g + 8 of the 16, split. */
+/* This lane's part of the queries of a pair of warps: rows g and g + 8, half of the channels. */
 struct dc_queries {
-    uint4 hi[DC_MOST_HEAD / 16], lo[DC_MOST_HEAD / 16];
+    float4 x[2][DC_MOST_HEAD / 32];
 };
 
 template <int R>
-DC_DEVICE void dc_load_queries(dc_queries &q, const dc_frame &f, const dc_item &item, int m16, int g, int t) {
-    const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads;
-    float4 x[2][DC_MOST_HEAD / 16];
+DC_DEVICE void dc_load_queries(dc_queries &q, const dc_frame &f, const dc_item &item, int m16, int half, int lane) {
+    const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, first = half * (DC_MOST_HEAD / 2) + lane % 4 * 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int query = item.chunk * DC_QUERIES + m16 * 16 + r * 8 + g, member = query / R;
+        const int query = item.chunk * DC_QUERIES + m16 * 16 + r * 8 + lane / 4, member = query / R;
         const bool held = member < group && query % R < f.rows;
-        const float *from = f.q + ((size_t)(query % R) * f.n_heads + item.kv_head * group + member) * hd + 4 * t;
+        const float *from = f.q + ((size_t)(query % R) * f.n_heads + item.kv_head * group + member) * hd + first;
 #pragma unroll
-        for (int step = 0; step < DC_MOST_HEAD / 16; step++)
-            x[r][step] =
-                held && step * 16 + 4 * t < hd ? dc_load4(from + step * 16) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int step = 0; step < DC_MOST_HEAD / 32; step++)
+            q.x[r][step] =
+                held && first + step * 16 < hd ? dc_load4(from + step * 16) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
+}
+
+DC_DEVICE void dc_store_queries(dc_attend_fast_memory &m, const dc_queries &q, int m16, int half, int lane) {
 #pragma unroll
-    for (int step = 0; step < DC_MOST_HEAD / 16; step++) {
-        dc_split_pair(x[0][step].x, x[0][step].y, q.hi[step].x, q.lo[step].x);
-        dc_split_pair(x[1][step].x, x[1][step].y, q.hi[step].y, q.lo[step].y);
-        dc_split_pair(x[0][step].z, x[0][step].w, q.hi[step].z, q.lo[step].z);
-        dc_split_pair(x[1][step].z, x[1][step].w, q.hi[step].w, q.lo[step].w);
+    for (int step = 0; step < DC_MOST_HEAD / 32; step++) {
+        uint4 hi, lo;
+        dc_split_pair(q.x[0][step].x, q.x[0][step].y, hi.x, lo.x);
+        dc_split_pair(q.x[1][step].x, q.x[1][step].y, hi.y, lo.y);
+        dc_split_pair(q.x[0][step].z, q.x[0][step].w, hi.z, lo.z);
+        dc_split_pair(q.x[1][step].z, q.x[1][step].w, hi.w, lo.w);
+        m.hi[m16][half * (DC_MOST_HEAD / 32) + step][lane] = hi;
+        m.lo[m16][half * (DC_MOST_HEAD / 32) + step][lane] = lo;
     }
 }
 
 /* Scores of 32 keys: s[j] is an n8 tile; its column n is the key at place dc_key_place(j, n). */
 DC_DEVICE int dc_key_place(int tile, int n) { return tile / 2 * 16 + tile % 2 * 8 + n % 2 * 4 + n / 2; }
 
-DC_DEVICE void dc_scores_fast(float (&s)[4][4], const unsigned char *keys, const dc_queries &q, int hd, int half, int g,
-                              int t) {
-#pragma unroll
-    for (int step = 0; step < DC_MOST_HEAD / 16; step++) {
-        if (step * 16 >= hd) break;
+DC_DEVICE void dc_scores_fast(float (&s)[4][4], const unsigned char *keys, const dc_attend_fast_memory &m, int hd,
+                              int m16, int half, int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll 2
+    for (int step = 0; step * 16 < hd; step++) {
+        const uint4 ah = m.hi[m16][step][lane], al = m.lo[m16][step][lane];
+        const bool inside = step * 16 + 4 * t < hd;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            float4 k = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (step * 16 + 4 * t < hd)
-                k = *reinterpret_cast<const float4 *>(keys + dc_key_place(half * 4 + j, g) * DC_KEY_STRIDE + step * 64 +
-                                                      16 * t);
+            const float4 k = inside ? *reinterpret_cast<const float4 *>(
+                                          keys + dc_key_place(half * 4 + j, g) * DC_KEY_STRIDE + step * 64 + 16 * t)
+                                    : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             unsigned bh0, bh1, bl0, bl1;
             dc_split_pair(k.x, k.y, bh0, bl0);
             dc_split_pair(k.z, k.w, bh1, bl1);
-            dc_mma_split(s[j], q.hi[step], q.lo[step], bh0, bh1, bl0, bl1);
+            dc_mma_split(s[j], ah, al, bh0, bh1, bl0, bl1);
         }
     }
 }
@@ -107,9 +114,9 @@ DC_DEVICE void dc_scores_fast(float (&s)[4][4], const unsigned char *keys, const
 DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, const dc_attend_fast_memory &m, int hd,
                               int m16, int half, int lane) {
     const int g = lane / 4, t = lane % 4;
-#pragma unroll 2
+#pragma unroll 1
     for (int step = 0; step < 4; step++) {
-        const uint4 ah = m.weight_hi[m16][step][lane], al = m.weight_lo[m16][step][lane];
+        const uint4 ah = m.hi[m16][step][lane], al = m.lo[m16][step][lane];
 #pragma unroll
         for (int group = 0; group < 2; group++) {
             if (half * 64 + group * 32 >= hd) break;
@@ -150,12 +157,15 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
         const dc_span span = dc_span_of(f, item, sight, lane);
         if (span.begin >= span.end) continue; /* dc_context_fast leaves it out as well */
         if (held != item.kv_head * chunks + item.chunk) {
-            dc_load_queries<R>(q, f, item, m16, g, t);
+            dc_load_queries<R>(q, f, item, m16, half, lane);
             held = item.kv_head * chunks + item.chunk;
         }
+        dc_pair_sync(m16); /* the other warp has read the weights of the item before */
+        dc_store_queries(m, q, m16, half, lane);
+        dc_pair_sync(m16);
         float s[4][4] = {};
         dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
-        dc_scores_fast(s, ring.stage[turn.slot].weights, q, hd, half, g, t);
+        dc_scores_fast(s, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
         __syncwarp();
         if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
         turn.next();
@@ -205,8 +215,8 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
             dc_split_pair(s[2 * step][2], s[2 * step][3], hi.y, lo.y);
             dc_split_pair(s[2 * step + 1][0], s[2 * step + 1][1], hi.z, lo.z);
             dc_split_pair(s[2 * step + 1][2], s[2 * step + 1][3], hi.w, lo.w);
-            m.weight_hi[m16][half * 2 + step][lane] = hi;
-            m.weight_lo[m16][half * 2 + step][lane] = lo;
+            m.hi[m16][half * 2 + step][lane] = hi;
+            m.lo[m16][half * 2 + step][lane] = lo;
         }
         dc_pair_sync(m16);
         if (half == 0 && lane < 16) {

@@ -26,7 +26,7 @@ template <int R> struct dc_tile { float v[DC_MOST_HEAD][R + 1]; };
 template <int R> struct dc_finish_memory {
     dc_tile<R> tile, other;
     float scale[R];
-    float node[DC_MOST_SEGMENTS][R];
+    float node[DC_UNIT / 4 + 1][R]; /* attend.cuh: of heads */
     float dyn[DC_MOST_DYN][R];
     float weight[DC_MOST_HEAD];
     float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
@@ -118,40 +118,31 @@ template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, 
 
 /* ---- Norms ---- */
 
-/* One segment of the canonical sum of squares of each row of a tile: channels [first, last). */
-template <int R, int NT> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first, int last) {
+/* One segment of the canonical sum of squares of a row of a tile: 64 channels, zeros where there are none. */
+template <int R> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first) {
     float s = 0.0f;
-#pragma unroll 16
-    for (int c = first; c < last; c++) s = fmaf(t.v[c][row], t.v[c][row], s);
+#pragma unroll 8
+    for (int c = 0; c < DC_UNIT; c++) s = fmaf(t.v[first + c][row], t.v[first + c][row], s);
     return s + 0.0f;
 }
 
-/* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself. */
+/* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself: some threads a row,
+ * each with whole subtrees of a binary tree of 128 leaves. */
 template <int R, int NT>
 DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float eps, const dc_place &at) {
-    enum { EACH = DC_MOST_SEGMENTS * R / NT };
-    const int segments = (n + DC_UNIT - 1) / DC_UNIT;
-    float v[EACH];
+    enum { SHARES = NT / R, LEAVES = DC_MOST_SEGMENTS / SHARES };
+    const int segments = (n + DC_UNIT - 1) / DC_UNIT, row = at.thread / SHARES, first = at.thread % SHARES * LEAVES;
+    float sum[LEAVES];
 #pragma unroll
-    for (int e = 0; e < EACH; e++) v[e] = at.thread + e * NT < segments * R ? __ldcg(ss + at.thread + e * NT) : 0.0f;
+    for (int i = 0; i < LEAVES; i++) sum[i] = first + i < segments ? __ldcg(ss + (first + i) * R + row) : 0.0f;
 #pragma unroll
-    for (int e = 0; e < EACH; e++) m.node[(at.thread + e * NT) / R][(at.thread + e * NT) % R] = v[e];
-    dc_sync<NT>();
-    if (at.thread < 4 * R) { /* four threads a row: whole quarters of a binary tree of 128 leaves, then their nodes */
-        const int row = at.thread / 4, quarter = at.thread % 4;
-        enum { LEAVES = DC_MOST_SEGMENTS / 4 };
-        float sum[LEAVES];
+    for (int width = 1; width < LEAVES; width *= 2)
 #pragma unroll
-        for (int i = 0; i < LEAVES; i++) sum[i] = m.node[quarter * LEAVES + i][row];
+        for (int i = 0; i < LEAVES; i += 2 * width) sum[i] = sum[i] + sum[i + width];
+    float total = sum[0];
 #pragma unroll
-        for (int width = 1; width < LEAVES; width *= 2)
-#pragma unroll
-            for (int i = 0; i < LEAVES; i += 2 * width) sum[i] = sum[i] + sum[i + width];
-        float total = sum[0];
-        total = total + __shfl_xor_sync(0xffffffffu, total, 1);
-        total = total + __shfl_xor_sync(0xffffffffu, total, 2);
-        if (quarter == 0) m.scale[row] = 1.0f / sqrtf(total / (float)n + eps);
-    }
+    for (int step = 1; step < SHARES; step *= 2) total = total + __shfl_xor_sync(0xffffffffu, total, step);
+    if (first == 0) m.scale[row] = 1.0f / sqrtf(total / (float)n + eps);
     dc_sync<NT>();
 }
 
@@ -178,6 +169,7 @@ DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, co
     const int c = first + channel, g0 = first / f.conv_group;
     const int groups = (min(first + DC_UNIT, p.n) - 1) / f.conv_group - g0 + 1;
     float y = 0.0f;
+#pragma unroll 1
     for (int tap = 0; tap < f.taps && tap <= row; tap++) {
         const float x = m.tile.v[channel][row - tap];
         y = fmaf(p.base[(size_t)tap * p.n + c], x, y);
@@ -244,7 +236,7 @@ DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_pha
             m.other.v[channel][row] = y;
         }
         dc_sync<NT>();
-        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R, NT>(m.other, at.thread, 0, last - first);
+        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R>(m.other, at.thread, 0);
         dc_sync<NT>();
     }
 }
@@ -382,7 +374,7 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
         if (!value) {
             if (at.thread < 2 * ROWS) { /* two threads a row, one for each segment of the head */
                 const int row = row0 + at.thread / 2, from = at.thread % 2 * DC_UNIT;
-                float s = from < hd ? dc_squares<R, NT>(m.tile, row, from, min(from + DC_UNIT, hd)) : 0.0f;
+                float s = dc_squares<R>(m.tile, row, from);
                 s = s + __shfl_xor_sync(__activemask(), s, 1);
                 m.scale[row] = 1.0f / sqrtf(s / (float)hd + f.eps);
             }

@@ -27,7 +27,7 @@ static_assert(DC_UNIT * DC_VALUE_STRIDE <= sizeof(dc_stage<8>), "a segment of va
 struct dc_sight_range {
     int low, high;
 };
-template <int R> DC_DEVICE dc_sight_range dc_sight_of(const dc_frame &f, int layer, int lane) {
+template <int R> __device__ __noinline__ dc_sight_range dc_sight_of(const dc_frame &f, int layer, int lane) {
     const int low = __ldcg(f.seen + layer * 2 * R + lane % R), high = __ldcg(f.seen + (layer * 2 + 1) * R + lane % R);
     return dc_sight_range{__reduce_min_sync(0xffffffffu, low), __reduce_max_sync(0xffffffffu, high)};
 }
@@ -58,7 +58,8 @@ struct dc_span {
         return item.key + begin + (at < 32 ? 0 : __popc(taken[0])) + __popc(word & (bit - 1));
     }
 };
-DC_DEVICE dc_span dc_span_of(const dc_frame &f, const dc_item &item, const dc_sight_range &sight, int lane) {
+static __device__ __noinline__ dc_span dc_span_of(const dc_frame &f, const dc_item &item, const dc_sight_range &sight,
+                                                  int lane) {
     dc_span span;
     span.begin = max(sight.low - item.key, 0);
     span.end = min(sight.high - item.key, item.keys);
@@ -112,6 +113,7 @@ DC_DEVICE void dc_stream_weights(dc_ring<R> &ring, dc_flight &flight, const dc_p
                                  int lane, int block, int blocks) {
     for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
         const dc_unit u = dc_unit_at(p, index);
+#pragma unroll 1
         for (int s = 0; s < u.stages; s++, flight.next()) {
             flight.wait(ring);
             const int slot = flight.turn.slot;
@@ -190,6 +192,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
             for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
                 const dc_item item = dc_item_at<R>(f, index);
                 if (max(sight.low - item.key, 0) >= min(sight.high - item.key, item.keys)) continue;
+#pragma unroll 1
                 for (int part = 0; part < 2; part++, turn.next()) {
                     dc_barrier_wait(&ring.empty[turn.slot], turn.parity);
                     if (lane == 0) dc_barrier_arrive(&ring.full[turn.slot]);
@@ -204,6 +207,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
         const unsigned char *act = static_cast<const unsigned char *>(f.act);
         for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
             const dc_unit u = dc_unit_at(p, index);
+#pragma unroll 1
             for (int s = 0; s < u.stages; s++, turn.next()) {
                 dc_barrier_wait(&ring.empty[turn.slot], turn.parity);
                 if (lane == 0) {

@@ -62,7 +62,7 @@ struct dc_unit {
 DC_DEVICE unsigned dc_stage_bytes(int dtype, int rows) {
     return dtype == DF_Q8_0 ? (unsigned)rows * (DC_UNIT + 4) : (unsigned)rows * (DC_UNIT * 2);
 }
-DC_DEVICE dc_unit dc_unit_at(const dc_product &p, int index) {
+static __device__ __noinline__ dc_unit dc_unit_at(const dc_product &p, int index) {
     dc_unit u;
     u.tile = index % p.tiles;
     u.group = index / p.tiles;
@@ -157,6 +157,7 @@ DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_turn &turn, const dc_product
     for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
         const dc_unit u = dc_unit_at(p, index);
         float hi[2][R / 8][4] = {}, lo[2][R / 8][4] = {};
+#pragma unroll 1
         for (int s = 0; s < u.stages; s++, turn.next()) {
             dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
             dc_barrier_wait(&ring.full[turn.slot], turn.parity);

@@ -27,12 +27,10 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
-            dc_seen<R, NT>(s.finish, f, at);
-            dc_stream<R, NT>(s.finish, f, p, at);
-            break;
         case DC_SEEN:
             dc_seen<R, NT>(s.finish, f, at);
-            break;
+            if (p.kind == DC_SEEN) break;
+            [[fallthrough]];
         case DC_RESIDUAL:
             dc_stream<R, NT>(s.finish, f, p, at);
             break;
