@@ -27,7 +27,7 @@ static_assert(DC_UNIT * DC_VALUE_STRIDE <= sizeof(dc_stage<8>), "a segment of va
 struct dc_sight_range {
     int low, high;
 };
-template <int R> __device__ __noinline__ dc_sight_range dc_sight_of(const dc_frame &f, int layer, int lane) {
+template <int R> DC_DEVICE dc_sight_range dc_sight_of(const dc_frame &f, int layer, int lane) {
     const int low = __ldcg(f.seen + layer * 2 * R + lane % R), high = __ldcg(f.seen + (layer * 2 + 1) * R + lane % R);
     return dc_sight_range{__reduce_min_sync(0xffffffffu, low), __reduce_max_sync(0xffffffffu, high)};
 }
@@ -58,8 +58,7 @@ struct dc_span {
         return item.key + begin + (at < 32 ? 0 : __popc(taken[0])) + __popc(word & (bit - 1));
     }
 };
-static __device__ __noinline__ dc_span dc_span_of(const dc_frame &f, const dc_item &item, const dc_sight_range &sight,
-                                                  int lane) {
+DC_DEVICE dc_span dc_span_of(const dc_frame &f, const dc_item &item, const dc_sight_range &sight, int lane) {
     dc_span span;
     span.begin = max(sight.low - item.key, 0);
     span.end = min(sight.high - item.key, item.keys);
@@ -77,7 +76,7 @@ static __device__ __noinline__ dc_span dc_span_of(const dc_frame &f, const dc_it
 
 /* Attention items of a block: neighbours, so that their queries are mostly the same. */
 template <int R> DC_DEVICE int dc_first_item(const dc_frame &f, int block, int blocks) {
-    return (int)((long long)dc_items<R>(f) * block / blocks);
+    return dc_items<R>(f) * block / blocks;
 }
 
 /* ---- The producers: whole warps, whose lane 0 issues what is not a row ---- */

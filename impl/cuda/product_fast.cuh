@@ -62,7 +62,7 @@ struct dc_unit {
 DC_DEVICE unsigned dc_stage_bytes(int dtype, int rows) {
     return dtype == DF_Q8_0 ? (unsigned)rows * (DC_UNIT + 4) : (unsigned)rows * (DC_UNIT * 2);
 }
-static __device__ __noinline__ dc_unit dc_unit_at(const dc_product &p, int index) {
+DC_DEVICE dc_unit dc_unit_at(const dc_product &p, int index) {
     dc_unit u;
     u.tile = index % p.tiles;
     u.group = index / p.tiles;

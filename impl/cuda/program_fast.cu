@@ -17,12 +17,13 @@ template <int R> struct fast_shared {
     dc_phase phase[2];
 };
 
-template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, const dc_place &at) {
+template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
     enum { NT = DC_FAST_THREADS };
     dc_turn turn = {0, 0};
-    dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
+    dc_fetch_phase<NT>(&s.phase[0], f.phase, (int)threadIdx.x);
     dc_sync<NT>();
     for (int i = 0; i < f.phases; i++) {
+        const dc_place at = {dc_again((int)threadIdx.x), dc_again((int)blockIdx.x), (int)gridDim.x};
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
@@ -62,7 +63,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f, co
     }
 }
 
-template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const dc_frame f) {
+template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const __grid_constant__ dc_frame f) {
 #if DC_RESIDENT
     extern __shared__ __align__(128) unsigned char memory[];
     fast_shared<R> &s = *reinterpret_cast<fast_shared<R> *>(memory);
@@ -76,8 +77,7 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
     }
     __syncthreads();
     if (threadIdx.x < DC_FAST_THREADS) {
-        const dc_place at = {(int)threadIdx.x, (int)blockIdx.x, (int)gridDim.x};
-        compute<R>(s, f, at);
+        compute<R>(s, f);
     } else if (threadIdx.x < DC_FAST_THREADS + 32) {
         dc_produce_weights<R>(s.ring, f, (int)threadIdx.x % 32, (int)blockIdx.x, (int)gridDim.x);
     } else {
