@@ -101,9 +101,14 @@ struct dc_flight {
     }
 };
 
-DC_DEVICE void dc_wait_phase(const dc_frame &f, int phase, int blocks) {
-    while (dc_arrived(f.arrived) < (unsigned)phase * (unsigned)blocks) {
-    }
+/* Whoever waits for a grid's barrier asks this block's own memory: the counter in L2 has pollers enough. */
+template <int R> DC_DEVICE void dc_begin_phase(dc_ring<R> &ring, unsigned phase) {
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(dc_shared(&ring.begun)), "r"(phase) : "memory");
+}
+template <int R> DC_DEVICE void dc_wait_phase(const dc_ring<R> &ring, unsigned phase) {
+    unsigned begun = 0;
+    while (begun < phase)
+        asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(begun) : "r"(dc_shared(&ring.begun)) : "memory");
     asm volatile("fence.proxy.async;" ::: "memory"); /* what other blocks stored is read by bulk copies */
 }
 
@@ -133,14 +138,14 @@ DC_DEVICE void dc_stream_keys(dc_ring<R> &ring, dc_flight &flight, const dc_fram
     const size_t width = (size_t)f.n_kv_heads * hd;
     const dc_phase &p = f.phase[phase];
     bool begun = false;
-    dc_wait_phase(f, 1, blocks); /* what is in sight is known */
+    dc_wait_phase(ring, 1); /* what is in sight is known */
     const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
     for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
         const dc_item item = dc_item_at<R>(f, index);
         const dc_span span = dc_span_of(f, item, sight, lane);
         if (span.begin >= span.end) continue;
         if (!begun && item.key + span.end > f.keys - f.rows) {
-            dc_wait_phase(f, phase, blocks);
+            dc_wait_phase(ring, (unsigned)phase);
             begun = true;
         }
 #pragma unroll 1
@@ -185,7 +190,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
     dc_turn turn = {0, 1};
     for (int i = 0; i < f.phases; i++) {
         if (f.phase[i].kind == DC_ATTEND) {
-            dc_wait_phase(f, 1, blocks);
+            dc_wait_phase(ring, 1);
             const dc_sight_range sight = dc_sight_of<R>(f, f.phase[i].layer, lane);
             const int last = dc_first_item<R>(f, block + 1, blocks);
             for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
@@ -202,7 +207,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
         }
         if (f.phase[i].kind != DC_PRODUCT) continue;
         const dc_product &p = f.phase[i].product;
-        dc_wait_phase(f, i, blocks);
+        dc_wait_phase(ring, (unsigned)i);
         const unsigned char *act = static_cast<const unsigned char *>(f.act);
         for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
             const dc_unit u = dc_unit_at(p, index);

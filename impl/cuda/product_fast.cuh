@@ -24,10 +24,7 @@ enum {
     DC_FAST_THREADS = 256,
     DC_FAST_ALL = DC_FAST_THREADS + 64, /* and the two producers' warps */
     DC_STAGES = 5,
-#ifndef FLIGHT
-#define FLIGHT 2
-#endif
-    DC_FLIGHT = FLIGHT,
+    DC_FLIGHT = 3,                          /* stages under way at most */
     DC_WEIGHT_BYTES = DC_TILE * DC_UNIT * 2 /* of a stage, at most */
 };
 
@@ -38,6 +35,7 @@ template <int R> struct dc_stage {
 template <int R> struct dc_ring {
     dc_stage<R> stage[DC_STAGES];
     unsigned long long landed[DC_STAGES], full[DC_STAGES], empty[DC_STAGES]; /* weights; activations; read */
+    unsigned begun; /* phases whose barrier has opened, for the producers */
 };
 
 /* Place in the ring; the parity turns each time round. */

@@ -59,7 +59,9 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
         default:
             dc_norm<R, NT, true>(s.finish, f, p, at);
         }
-        if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
+        if (i + 1 == f.phases) break;
+        dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
+        if (at.thread == 0) dc_begin_phase(s.ring, (unsigned)(i + 1));
     }
 }
 
@@ -68,6 +70,7 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
     extern __shared__ __align__(128) unsigned char memory[];
     fast_shared<R> &s = *reinterpret_cast<fast_shared<R> *>(memory);
     if (threadIdx.x == 0) {
+        s.ring.begun = 0;
         for (int i = 0; i < DC_STAGES; i++) {
             dc_barrier_init(&s.ring.landed[i], 1);
             dc_barrier_init(&s.ring.full[i], 1);
