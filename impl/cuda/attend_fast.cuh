@@ -1,38 +1,38 @@
 /*
  * attend_fast.cuh - attention of the fast class: one pass over each segment of keys on the tensor cores.
  *
- * Items are those of attend.cuh. Queries, keys, values and weights enter as hi + lo, both bf16; of the four products of
- * a pair lo lo is left out, so a product errs by about 2^-16 of itself; sums are float32, as in product_fast.cuh.
- * Within its segment an item subtracts its own largest score; dc_context_fast weighs the segments with exp(largest -
- * largest of all), in the order of the keys. A key that no row of the block sees is not read; one that only some see is
- * multiplied by 0 for the others, so that what is not finite there reaches all of them.
+ * Items are those of attend.cuh; each block takes neighbouring ones. Keys and values come through the ring of
+ * product_fast.cuh, a stage each (produce_fast.cuh), ahead of the grid's barriers where they are the context's.
+ * Queries, keys, values and weights enter the products as hi + lo, both bf16; of the four products of a pair lo lo is
+ * left out, so a product errs by about 2^-16 of itself; sums are float32, as in product_fast.cuh. Within its segment an
+ * item subtracts its own largest score; dc_context_fast weighs the segments with exp(largest - largest of all). A key
+ * that no row of the block sees is not read; one that only some see is multiplied by 0 for the others, so that what is
+ * not finite there reaches all of them.
  *
- * Warp w: scores of the keys at places 8 w .. 8 w + 7 for all queries, then channels 16 w .. 16 w + 15 of the weighted
- * values.
+ * Warps w and w + 4 share 16 queries: each has the scores of 32 keys, then 64 channels of the weighted values; they
+ * meet at a barrier of their own and no other warp waits for them.
+ *
+ * The inner index of a product is ours to order, so lanes read 16 bytes at once: at k16 step s lane t of a quad has
+ * channels 16 s + 4 t .. + 3 of queries and keys, and keys 16 s + t, + 4, + 8, + 12 of weights and values.
  */
 #ifndef DF_CUDA_ATTEND_FAST_CUH
 #define DF_CUDA_ATTEND_FAST_CUH
 
 #include "cuda/attend.cuh"
-#include "cuda/product_fast.cuh"
+#include "cuda/produce_fast.cuh"
 
-/* An A operand of 64 rows by 64 columns, split: [m16][k16][lane]. */
-struct dc_split {
-    uint4 hi[4][4][32], lo[4][4][32];
-};
-
-template <int R> struct dc_attend_fast_memory {
-    dc_split a; /* half of the queries' channels, then the weights */
-    float largest[DC_FAST_WARPS][DC_QUERIES], total[DC_FAST_WARPS][DC_QUERIES];
-    int low[R], high[R];
-    int row_of[DC_UNIT]; /* of the key at each position of the segment; -1: none in sight */
+struct dc_attend_fast_memory {
+    /* [m16][k16][lane], A operands: 64 queries by their channels, then by the weights of 64 keys */
+    uint4 hi[4][DC_MOST_HEAD / 16][32], lo[4][DC_MOST_HEAD / 16][32];
+    float largest[2][DC_QUERIES], total[2][DC_QUERIES];
 };
 
 /* Two floats as packed bf16, and what is left of them. */
 DC_DEVICE void dc_split_pair(float x, float y, unsigned &hi, unsigned &lo) {
     const __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
-    const __nv_bfloat162 l = __floats2bfloat162_rn(x - __low2float(h), y - __high2float(h));
     hi = *reinterpret_cast<const unsigned *>(&h);
+    const __nv_bfloat162 l =
+        __floats2bfloat162_rn(x - __uint_as_float(hi << 16), y - __uint_as_float(hi & 0xffff0000u));
     lo = *reinterpret_cast<const unsigned *>(&l);
 }
 
@@ -51,255 +51,298 @@ DC_DEVICE float dc_exp(float x) {
     return y;
 }
 
+/* The two warps of 16 queries. */
+DC_DEVICE void dc_pair_sync(int m16) { asm volatile("bar.sync %0, 64;" ::"r"(2 + m16) : "memory"); }
+
+/* This lane's part of the queries of a pair of warps: rows g and g + 8, half of the channels. */
+struct dc_queries {
+    float4 x[2][DC_MOST_HEAD / 32];
+};
+
 template <int R>
-DC_DEVICE void dc_attend_fast(dc_attend_fast_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { NT = DC_FAST_THREADS, PIECES = 4 * 4 * 32 / NT };
-    const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, width = f.n_kv_heads * hd;
-    const int warp = at.thread / 32, lane = at.thread % 32, g = lane / 4, t = lane % 4;
-    dc_load_seen<R, NT>(m.low, m.high, f, p.layer, at);
-    int lowest = m.low[0], highest = m.high[0]; /* keys that no row sees are not read */
+DC_DEVICE void dc_load_queries(dc_queries &q, const dc_frame &f, const dc_item &item, int m16, int half, int lane) {
+    const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, first = half * (DC_MOST_HEAD / 2) + lane % 4 * 4;
 #pragma unroll
-    for (int row = 1; row < R; row++) lowest = min(lowest, m.low[row]), highest = max(highest, m.high[row]);
-    for (int index = at.block; index < dc_items<R>(f); index += at.blocks) {
-        const dc_item item = dc_item_at<R>(f, index);
-        const int begin = max(lowest - item.key, 0), end = min(highest - item.key, item.keys);
-        if (begin >= end) continue; /* dc_context_fast leaves it out as well */
-        const float *keys = p.k + item.kv_head * hd, *values = p.v + item.kv_head * hd;
-        /* Keys have the places of their positions, so that sums do not depend on where the cache starts. */
-        if (at.thread < DC_UNIT) m.row_of[at.thread] = -1;
-        dc_sync<NT>();
-        if (at.thread >= begin && at.thread < end)
-            m.row_of[f.pos[item.key + at.thread] % DC_UNIT] = item.key + at.thread;
-        dc_sync<NT>();
-        /* Everything that comes from memory is asked for first: this lane's keys, its values, then the queries. What
-         * lies outside is read from inside instead: queries are zero past the head, and weights are zero for other
-         * keys. */
-        const auto row_at = [&](int place) { return m.row_of[place] >= 0 ? m.row_of[place] : item.key + begin; };
-        float2 k[DC_MOST_HEAD / 16][2];
-        const float *my_key = keys + (size_t)row_at(warp * 8 + g) * width;
+    for (int r = 0; r < 2; r++) {
+        const int query = item.chunk * DC_QUERIES + m16 * 16 + r * 8 + lane / 4, member = query / R;
+        const bool held = member < group && query % R < f.rows;
+        const float *from = f.q + ((size_t)(query % R) * f.n_heads + item.kv_head * group + member) * hd + first;
 #pragma unroll
-        for (int step = 0; step < DC_MOST_HEAD / 16; step++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                k[step][h] = __ldcg(reinterpret_cast<const float2 *>(my_key + min(step * 16 + h * 8 + 2 * t, hd - 2)));
-        float v[4][4][2]; /* k16 of keys; keys 2t, 2t + 1, 2t + 8, 2t + 9; n8 of channels */
-        const float *my_values = values + min(warp * 16 + g, hd - 1);
-        const int next = min(8, hd - 1 - min(warp * 16 + g, hd - 1));
-#pragma unroll
-        for (int step = 0; step < 4; step++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float *from = my_values + (size_t)row_at(step * 16 + i / 2 * 8 + 2 * t + i % 2) * width;
-                v[step][i][0] = __ldcg(from);
-                v[step][i][1] = __ldcg(from + next);
-            }
-        float s[4][4] = {};
-#pragma unroll
-        for (int half = 0; half < DC_MOST_HEAD / 64; half++) {
-            if (half * 64 >= hd) break;
-            float2 q[PIECES][4];
-#pragma unroll
-            for (int e = 0; e < PIECES; e++) {
-                const int piece = at.thread + e * NT, m16 = piece / 128, step = piece / 32 % 4;
-#pragma unroll
-                for (int i = 0; i < 4; i++) { /* rows g, g + 8; then the same of channels 8 further */
-                    const int query = item.chunk * DC_QUERIES + m16 * 16 + i % 2 * 8 + g, member = query / R;
-                    const int d = half * 64 + step * 16 + i / 2 * 8 + 2 * t;
-                    q[e][i] = make_float2(0.0f, 0.0f);
-                    if (d < hd && member < group && query % R < f.rows)
-                        q[e][i] = __ldcg(reinterpret_cast<const float2 *>(
-                            f.q + ((size_t)(query % R) * f.n_heads + item.kv_head * group + member) * hd + d));
-                }
-            }
-#pragma unroll
-            for (int e = 0; e < PIECES; e++) {
-                const int piece = at.thread + e * NT;
-                uint4 hi, lo;
-                dc_split_pair(q[e][0].x, q[e][0].y, hi.x, lo.x);
-                dc_split_pair(q[e][1].x, q[e][1].y, hi.y, lo.y);
-                dc_split_pair(q[e][2].x, q[e][2].y, hi.z, lo.z);
-                dc_split_pair(q[e][3].x, q[e][3].y, hi.w, lo.w);
-                (&m.a.hi[0][0][0])[piece] = hi;
-                (&m.a.lo[0][0][0])[piece] = lo;
-            }
-            dc_sync<NT>();
-#pragma unroll
-            for (int step = 0; step < 4; step++) {
-                unsigned bh0, bh1, bl0, bl1;
-                dc_split_pair(k[half * 4 + step][0].x, k[half * 4 + step][0].y, bh0, bl0);
-                dc_split_pair(k[half * 4 + step][1].x, k[half * 4 + step][1].y, bh1, bl1);
-#pragma unroll
-                for (int m16 = 0; m16 < 4; m16++)
-                    dc_mma_split(s[m16], m.a.hi[m16][step][lane], m.a.lo[m16][step][lane], bh0, bh1, bl0, bl1);
-            }
-            dc_sync<NT>();
-        }
-        /* s[m16]: queries m16 * 16 + g (and + 8), keys warp * 8 + 2t, + 1 */
-        unsigned seen = 0;
-#pragma unroll
-        for (int m16 = 0; m16 < 4; m16++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const int query = m16 * 16 + r * 8 + g, row = query % R;
-                float largest = -INFINITY;
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    const int key = m.row_of[warp * 8 + 2 * t + c];
-                    const bool visible = key >= m.low[row] && key < m.high[row];
-                    s[m16][2 * r + c] *= f.score_scale;
-                    if (visible) {
-                        seen |= 1u << (m16 * 4 + 2 * r + c);
-                        largest = s[m16][2 * r + c] > largest ? s[m16][2 * r + c] : largest;
-                    }
-                }
-                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                if (t == 0) m.largest[warp][query] = largest;
-            }
-        dc_sync<NT>();
-#pragma unroll
-        for (int m16 = 0; m16 < 4; m16++) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const int query = m16 * 16 + r * 8 + g;
-                float largest = m.largest[0][query];
-#pragma unroll
-                for (int w = 1; w < DC_FAST_WARPS; w++) largest = fmaxf(largest, m.largest[w][query]);
-                float sum = 0.0f;
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    float &x = s[m16][2 * r + c];
-                    x = (seen >> (m16 * 4 + 2 * r + c) & 1u) != 0 ? dc_exp(x - largest) : 0.0f;
-                    sum = sum + x;
-                }
-                sum = sum + __shfl_xor_sync(0xffffffffu, sum, 1);
-                sum = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
-                if (t == 0) m.total[warp][query] = sum;
-            }
-            /* The accumulators of keys warp * 8 .. + 7 are half of the A operand of k16 = warp / 2. */
-            unsigned hi[2], lo[2];
-            dc_split_pair(s[m16][0], s[m16][1], hi[0], lo[0]);
-            dc_split_pair(s[m16][2], s[m16][3], hi[1], lo[1]);
-            unsigned *to_hi = reinterpret_cast<unsigned *>(&m.a.hi[m16][warp / 2][lane]) + warp % 2 * 2;
-            unsigned *to_lo = reinterpret_cast<unsigned *>(&m.a.lo[m16][warp / 2][lane]) + warp % 2 * 2;
-            to_hi[0] = hi[0], to_hi[1] = hi[1];
-            to_lo[0] = lo[0], to_lo[1] = lo[1];
-        }
-        dc_sync<NT>();
-        if (at.thread < DC_QUERIES) {
-            float largest = m.largest[0][at.thread], total = m.total[0][at.thread];
-#pragma unroll
-            for (int w = 1; w < DC_FAST_WARPS; w++) {
-                largest = fmaxf(largest, m.largest[w][at.thread]);
-                total = total + m.total[w][at.thread];
-            }
-            f.largest[index * DC_QUERIES + at.thread] = largest;
-            f.total[index * DC_QUERIES + at.thread] = total;
-        }
-        if (warp * 16 < hd) {
-            float o[4][2][4] = {};
-#pragma unroll
-            for (int step = 0; step < 4; step++)
-#pragma unroll
-                for (int n = 0; n < 2; n++) {
-                    unsigned bh0, bh1, bl0, bl1;
-                    dc_split_pair(v[step][0][n], v[step][1][n], bh0, bl0);
-                    dc_split_pair(v[step][2][n], v[step][3][n], bh1, bl1);
-#pragma unroll
-                    for (int m16 = 0; m16 < 4; m16++)
-                        dc_mma_split(o[m16][n], m.a.hi[m16][step][lane], m.a.lo[m16][step][lane], bh0, bh1, bl0, bl1);
-                }
-#pragma unroll
-            for (int m16 = 0; m16 < 4; m16++)
-#pragma unroll
-                for (int n = 0; n < 2; n++) {
-                    const int d = warp * 16 + n * 8 + 2 * t;
-                    float *to = f.context + ((size_t)index * DC_QUERIES + m16 * 16 + g) * hd + d;
-                    if (d >= hd) continue;
-                    *reinterpret_cast<float2 *>(to) = make_float2(o[m16][n][0], o[m16][n][1]);
-                    *reinterpret_cast<float2 *>(to + 8 * hd) = make_float2(o[m16][n][2], o[m16][n][3]);
-                }
-        }
-        dc_sync<NT>();
+        for (int step = 0; step < DC_MOST_HEAD / 32; step++)
+            q.x[r][step] =
+                held && first + step * 16 < hd ? dc_load4(from + step * 16) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
 }
 
-/*
- * act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals, both
- * in the order of the keys. A segment that a query does not see has -infinity and weighs 0, so the bits do not depend
- * on how much of what is out of sight the cache still holds; segments that no row sees are left out.
- */
-template <int R, int NT>
-DC_DEVICE void dc_context_fast(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    const int hd = f.head_dim;
-    int lowest = 0x7fffffff, highest = 0, begin = 0, end = f.key_segments;
-    if (at.block * DC_UNIT >= p.n) return;
+DC_DEVICE void dc_store_queries(dc_attend_fast_memory &m, const dc_queries &q, int m16, int half, int lane) {
 #pragma unroll
-    for (int row = 0; row < R; row++) {
-        lowest = min(lowest, __ldcg(f.seen + p.layer * 2 * R + row));
-        highest = max(highest, __ldcg(f.seen + (p.layer * 2 + 1) * R + row));
+    for (int step = 0; step < DC_MOST_HEAD / 32; step++) {
+        uint4 hi, lo;
+        dc_split_pair(q.x[0][step].x, q.x[0][step].y, hi.x, lo.x);
+        dc_split_pair(q.x[1][step].x, q.x[1][step].y, hi.y, lo.y);
+        dc_split_pair(q.x[0][step].z, q.x[0][step].w, hi.z, lo.z);
+        dc_split_pair(q.x[1][step].z, q.x[1][step].w, hi.w, lo.w);
+        m.hi[m16][half * (DC_MOST_HEAD / 32) + step][lane] = hi;
+        m.lo[m16][half * (DC_MOST_HEAD / 32) + step][lane] = lo;
     }
-    while (f.segment_first[begin + 1] <= lowest) begin++;
-    while (f.segment_first[end - 1] >= highest) end--;
-    const int segments = min(end - begin, (int)DC_MOST_SHARES);
-    float *const totals = &m.tile.v[0][0]; /* [heads * segments][R], over both tiles */
-    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
-        const int first = unit * DC_UNIT, head0 = first / hd;
-        const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
-        /* share[head * segments + segment][row], and the denominators in dyn[head][row]; 8 threads a head and row */
+}
+
+/* Scores of 32 keys: s[j] is an n8 tile; its column n is the key at place dc_key_place(j, n). */
+DC_DEVICE int dc_key_place(int tile, int n) { return tile / 2 * 16 + tile % 2 * 8 + n % 2 * 4 + n / 2; }
+
+DC_DEVICE void dc_scores_fast(float (&s)[4][4], const unsigned char *keys, const dc_attend_fast_memory &m, int hd,
+                              int m16, int half, int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll 2
+    for (int step = 0; step * 16 < hd; step++) {
+        const uint4 ah = m.hi[m16][step][lane], al = m.lo[m16][step][lane];
+        const bool inside = step * 16 + 4 * t < hd;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float4 k = inside ? *reinterpret_cast<const float4 *>(
+                                          keys + dc_key_place(half * 4 + j, g) * DC_KEY_STRIDE + step * 64 + 16 * t)
+                                    : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            unsigned bh0, bh1, bl0, bl1;
+            dc_split_pair(k.x, k.y, bh0, bl0);
+            dc_split_pair(k.z, k.w, bh1, bl1);
+            dc_mma_split(s[j], ah, al, bh0, bh1, bl0, bl1);
+        }
+    }
+}
+
+/* o[4 group + j]: an n8 tile; its column n is channel 64 half + 32 group + 4 n + j. */
+DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, const dc_attend_fast_memory &m, int hd,
+                              int m16, int half, int lane) {
+    const int g = lane / 4, t = lane % 4;
 #pragma unroll 1
-        for (int i = at.thread; i < heads * R * 8; i += NT) {
-            const int part = i % 8, row = i / 8 % R, head = i / 8 / R;
-            const size_t query = dc_query_at<R>(f, head0 + head, row) + (size_t)begin * DC_QUERIES;
-            float most = -INFINITY;
-#pragma unroll 5
-            for (int s = part; s < segments; s += 8) {
-                const float x = __ldcg(f.largest + query + s * DC_QUERIES);
-                totals[(head * segments + s) * R + row] = __ldcg(f.total + query + s * DC_QUERIES);
-                m.share[head * segments + s][row] = x;
-                most = fmaxf(most, x);
-            }
-            const unsigned lanes = __activemask();
-            most = fmaxf(most, __shfl_xor_sync(lanes, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(lanes, most, 2));
-            most = fmaxf(most, __shfl_xor_sync(lanes, most, 4));
-#pragma unroll 1
-            for (int s = part; s < segments; s += 8)
-                m.share[head * segments + s][row] = dc_exp(m.share[head * segments + s][row] - most);
-            __syncwarp(lanes);
-            if (part == 0) {
-                float sum = 0.0f;
-#pragma unroll 4
-                for (int s = 0; s < segments; s++)
-                    sum = fmaf(totals[(head * segments + s) * R + row], m.share[head * segments + s][row], sum);
-                m.dyn[head][row] = sum;
+    for (int step = 0; step < 4; step++) {
+        const uint4 ah = m.hi[m16][step][lane], al = m.lo[m16][step][lane];
+#pragma unroll
+        for (int group = 0; group < 2; group++) {
+            if (half * 64 + group * 32 >= hd) break;
+            float v[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *reinterpret_cast<float4 *>(v[i]) = *reinterpret_cast<const float4 *>(
+                    values + (step * 16 + t + 4 * i) * DC_VALUE_STRIDE + half * 256 + group * 128 + g * 16);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                unsigned bh0, bh1, bl0, bl1;
+                dc_split_pair(v[0][j], v[1][j], bh0, bl0);
+                dc_split_pair(v[2][j], v[3][j], bh1, bl1);
+                dc_mma_split(o[group * 4 + j], ah, al, bh0, bh1, bl0, bl1);
             }
         }
-        dc_sync<NT>();
-#pragma unroll 1
-        for (int i = at.thread; i < DC_UNIT / 4 * R; i += NT) {
-            const int channel = i % (DC_UNIT / 4) * 4, row = i / (DC_UNIT / 4), c = first + channel, head = c / hd;
-            float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (c < p.n) {
-                const float *from =
-                    f.context + (dc_query_at<R>(f, head, row) + (size_t)begin * DC_QUERIES) * hd + c % hd;
-#pragma unroll 12
-                for (int s = 0; s < segments; s++) {
-                    const float4 v = dc_load4(from + (size_t)s * (DC_QUERIES * hd));
-                    const float weight = m.share[(head - head0) * segments + s][row];
-                    y.x = fmaf(v.x, weight, y.x), y.y = fmaf(v.y, weight, y.y);
-                    y.z = fmaf(v.z, weight, y.z), y.w = fmaf(v.w, weight, y.w);
+    }
+}
+
+template <int R>
+DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_turn &turn, const dc_frame &f,
+                              const dc_phase &p, const dc_place &at) {
+    const int hd = f.head_dim, chunks = dc_chunks<R>(f);
+    const int warp = at.thread / 32, lane = at.thread % 32, g = lane / 4, t = lane % 4, m16 = warp % 4, half = warp / 4;
+    const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
+    int low[2], high[2]; /* of rows g and g + 8 of the 16 queries */
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int row = (m16 * 16 + r * 8 + g) % R;
+        low[r] = __ldcg(f.seen + p.layer * 2 * R + row);
+        high[r] = __ldcg(f.seen + (p.layer * 2 + 1) * R + row);
+    }
+    dc_queries q;
+    int held = -1;
+    const int last = dc_first_item<R>(f, at.block + 1, at.blocks);
+    for (int index = dc_first_item<R>(f, at.block, at.blocks); index < last; index++) {
+        const dc_item item = dc_item_at<R>(f, index);
+        const dc_span span = dc_span_of(f, item, sight, lane);
+        if (span.begin >= span.end) continue; /* dc_context_fast leaves it out as well */
+        if (held != item.kv_head * chunks + item.chunk) {
+            dc_load_queries<R>(q, f, item, m16, half, lane);
+            held = item.kv_head * chunks + item.chunk;
+        }
+        dc_pair_sync(m16); /* the other warp has read the weights of the item before */
+        dc_store_queries(m, q, m16, half, lane);
+        dc_pair_sync(m16);
+        float s[4][4] = {};
+        dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
+        dc_scores_fast(s, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
+        __syncwarp();
+        if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
+        turn.next();
+
+        unsigned seen = 0;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float largest = -INFINITY;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int key = span.key_at(item, dc_key_place(half * 4 + j, 2 * t + c));
+                    float &x = s[j][2 * r + c];
+                    x *= f.score_scale;
+                    if (key >= low[r] && key < high[r]) {
+                        seen |= 1u << (j * 4 + 2 * r + c);
+                        largest = x > largest ? x : largest;
+                    }
                 }
-                const float total = m.dyn[head - head0][row];
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+            if (t == 0) m.largest[half][m16 * 16 + r * 8 + g] = largest;
+        }
+        dc_pair_sync(m16);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int query = m16 * 16 + r * 8 + g;
+            const float largest = fmaxf(m.largest[0][query], m.largest[1][query]);
+            float sum = 0.0f;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    float &x = s[j][2 * r + c];
+                    x = (seen >> (j * 4 + 2 * r + c) & 1u) != 0 ? dc_exp(x - largest) : 0.0f;
+                    sum = sum + x;
+                }
+            sum = sum + __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (t == 0) m.total[half][query] = sum;
+        }
+#pragma unroll
+        for (int step = 0; step < 2; step++) { /* two n8 tiles of scores are the A operand of 16 keys */
+            uint4 hi, lo;
+            dc_split_pair(s[2 * step][0], s[2 * step][1], hi.x, lo.x);
+            dc_split_pair(s[2 * step][2], s[2 * step][3], hi.y, lo.y);
+            dc_split_pair(s[2 * step + 1][0], s[2 * step + 1][1], hi.z, lo.z);
+            dc_split_pair(s[2 * step + 1][2], s[2 * step + 1][3], hi.w, lo.w);
+            m.hi[m16][half * 2 + step][lane] = hi;
+            m.lo[m16][half * 2 + step][lane] = lo;
+        }
+        dc_pair_sync(m16);
+        if (half == 0 && lane < 16) {
+            const int query = m16 * 16 + lane;
+            f.largest[index * DC_QUERIES + query] = fmaxf(m.largest[0][query], m.largest[1][query]);
+            f.total[index * DC_QUERIES + query] = m.total[0][query] + m.total[1][query];
+        }
+        float o[8][4] = {};
+        dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
+        dc_values_fast(o, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
+        __syncwarp();
+        if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
+        turn.next();
+#pragma unroll
+        for (int group = 0; group < 2; group++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float *to = f.context + ((size_t)index * DC_QUERIES + m16 * 16 + r * 8 + g) * hd;
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int d = half * 64 + group * 32 + 4 * (2 * t + c);
+                    if (d < hd)
+                        *reinterpret_cast<float4 *>(to + d) =
+                            make_float4(o[group * 4][2 * r + c], o[group * 4 + 1][2 * r + c],
+                                        o[group * 4 + 2][2 * r + c], o[group * 4 + 3][2 * r + c]);
+                }
+            }
+    }
+}
+
+enum { DC_CONTEXT_ROWS = 8 }; /* of a unit of dc_context_fast: a warp each for their denominators */
+
+struct dc_context_memory {
+    float share[DC_MOST_SHARES][DC_CONTEXT_ROWS], total[DC_UNIT / 4 + 1][DC_CONTEXT_ROWS];
+    dc_tile<DC_CONTEXT_ROWS> tile;
+};
+
+/*
+ * act = sum over segments of exp(largest - largest of all) times their values, over the same sum of their totals.
+ * Values of even and of odd segments, counted from the first in sight, are added in the order of the keys, then the
+ * two; totals in the tree of a warp's lanes. A segment that a query does not see has -infinity and weighs 0, so the
+ * bits do not depend on how much of what is out of sight the cache still holds; segments that no row sees are left out.
+ * A unit is 64 channels of 8 rows.
+ */
+template <int R>
+DC_DEVICE void dc_context_fast(dc_context_memory &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    enum { NT = DC_FAST_THREADS, BATCH = 9, HALVES = R / DC_CONTEXT_ROWS };
+    const int hd = f.head_dim, warp = at.thread / 32, lane = at.thread % 32;
+    const int units = (p.n + DC_UNIT - 1) / DC_UNIT * HALVES;
+    if (at.block >= units) return;
+    const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
+    const dc_segments in = dc_segments_of(f, sight, lane);
+    const int segments = min(in.end - in.begin, (int)DC_MOST_SHARES);
+    for (int unit = at.block; unit < units; unit += at.blocks) {
+        const int first = unit / HALVES * DC_UNIT, row0 = unit % HALVES * DC_CONTEXT_ROWS, head0 = first / hd;
+        const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
+        /* two threads a quad of values, for segments of even and of odd number; what they read is under way early */
+        const int pair = at.thread / 2, channel = pair % (DC_UNIT / 4) * 4, row = pair / (DC_UNIT / 4);
+        const int c = first + channel, head = c / hd, odd = at.thread % 2;
+        const bool held = c < p.n;
+        const float *from = f.context;
+        if (held) from += (dc_query_at<R>(f, head, row0 + row) + (size_t)(in.begin + odd) * DC_QUERIES) * hd + c % hd;
+        float4 v[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            v[i] = held && odd + 2 * i < segments ? dc_load4(from + (size_t)(2 * i) * (DC_QUERIES * hd))
+                                                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int i = warp; i < heads * DC_CONTEXT_ROWS; i += NT / 32) { /* a warp: one head of one row */
+            const int r = i % DC_CONTEXT_ROWS, h = i / DC_CONTEXT_ROWS;
+            const size_t query = dc_query_at<R>(f, head0 + h, row0 + r) + (size_t)in.begin * DC_QUERIES;
+            enum { EACH = DC_MOST_SHARES / 32 };
+            float largest[EACH], total[EACH], most = -INFINITY, sum = 0.0f;
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                const int s = lane + 32 * e;
+                largest[e] = s < segments ? __ldcg(f.largest + query + s * DC_QUERIES) : -INFINITY;
+                total[e] = s < segments ? __ldcg(f.total + query + s * DC_QUERIES) : 0.0f;
+            }
+#pragma unroll
+            for (int e = 0; e < EACH; e++) most = fmaxf(most, largest[e]);
+            for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                const int s = lane + 32 * e;
+                const float share = dc_exp(largest[e] - most);
+                if (s < segments) {
+                    m.share[h * segments + s][r] = share;
+                    sum = fmaf(total[e], share, sum);
+                }
+            }
+            for (int step = 16; step > 0; step /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, step);
+            if (lane == 0) m.total[h][r] = sum;
+        }
+        dc_sync<NT>();
+        float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const int share0 = held ? (head - head0) * segments : 0;
+#pragma unroll 1
+        for (int s0 = odd; s0 < segments; s0 += 2 * BATCH) {
+            if (s0 != odd)
+#pragma unroll
+                for (int i = 0; i < BATCH; i++)
+                    v[i] = held && s0 + 2 * i < segments
+                               ? dc_load4(from + (size_t)(s0 - odd + 2 * i) * (DC_QUERIES * hd))
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                if (s0 + 2 * i >= segments) break;
+                const float weight = m.share[share0 + s0 + 2 * i][row];
+                y.x = fmaf(v[i].x, weight, y.x), y.y = fmaf(v[i].y, weight, y.y);
+                y.z = fmaf(v[i].z, weight, y.z), y.w = fmaf(v[i].w, weight, y.w);
+            }
+        }
+        y.x = y.x + __shfl_xor_sync(0xffffffffu, y.x, 1), y.y = y.y + __shfl_xor_sync(0xffffffffu, y.y, 1);
+        y.z = y.z + __shfl_xor_sync(0xffffffffu, y.z, 1), y.w = y.w + __shfl_xor_sync(0xffffffffu, y.w, 1);
+        if (at.thread % 2 == 0) {
+            if (held) {
+                const float total = m.total[head - head0][row];
                 y.x /= total, y.y /= total, y.z /= total, y.w /= total;
-                if (p.y != nullptr && row < f.rows) /* for the caller */
-                    *reinterpret_cast<float4 *>(p.y + (size_t)row * p.n + c) = y;
+                if (p.y != nullptr && row0 + row < f.rows) /* for the caller */
+                    *reinterpret_cast<float4 *>(p.y + (size_t)(row0 + row) * p.n + c) = y;
             }
             m.tile.v[channel][row] = y.x, m.tile.v[channel + 1][row] = y.y;
             m.tile.v[channel + 2][row] = y.z, m.tile.v[channel + 3][row] = y.w;
         }
         dc_sync<NT>();
-        if (p.y == nullptr) dc_pack<R, NT, true>(m.tile, first, f.act, at);
+        if (p.y == nullptr) dc_pack_fast<DC_CONTEXT_ROWS, R, NT, DC_UNIT>(m.tile, first, row0, f.act, at);
         dc_sync<NT>();
     }
 }

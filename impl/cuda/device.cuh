@@ -51,6 +51,13 @@ template <int NT> DC_DEVICE void dc_grid_sync(unsigned *counter, unsigned target
     dc_sync<NT>();
 }
 
+/* A value that the compiler cannot know to be the same: what a phase works out from it is not kept over all phases, in
+ * registers that are needed or in local memory, which the acquiring loads of the barrier keep throwing out of L1. */
+DC_DEVICE int dc_again(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 /* Copies a phase to shared memory, where the next barrier shows it. */
 template <int NT> DC_DEVICE void dc_fetch_phase(dc_phase *to, const dc_phase *from, int thread) {
     enum { WORDS = sizeof(dc_phase) / 4 };

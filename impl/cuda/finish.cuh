@@ -26,28 +26,28 @@ template <int R> struct dc_tile { float v[DC_MOST_HEAD][R + 1]; };
 template <int R> struct dc_finish_memory {
     dc_tile<R> tile, other;
     float scale[R];
-    float node[DC_MOST_SEGMENTS][R];
+    float node[DC_UNIT / 4 + 1][R]; /* attend.cuh: of heads */
     float dyn[DC_MOST_DYN][R];
     float weight[DC_MOST_HEAD];
-    union {
-        float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
-        float share[DC_MOST_SHARES][R];     /* attend_fast.cuh: of segments of keys */
-    };
+    float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
 };
 
 /* ---- Packing ---- */
 
-/* Exact: act[channel][row]. */
-template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
+/* Exact: act[channel][row]; CHANNELS of them from `first` on. */
+template <int R, int NT, int CHANNELS>
+DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
+    for (int i = at.thread; i < CHANNELS * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
 }
 
 /*
  * Fast: each value as hi + lo, hi = bf16(x), lo = bf16(x - hi), laid out as the B operand of mma.m16n8k16: for 16
- * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes.
+ * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes. The
+ * tile has ROWS of the R rows, from `row0` on.
  */
-template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
-    enum { LANES = 32, TILES = R / 8, PIECES = DC_UNIT / 16 * TILES * LANES };
+template <int ROWS, int R, int NT, int CHANNELS>
+DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_place &at) {
+    enum { LANES = 32, TILES = ROWS / 8, PIECES = CHANNELS / 16 * TILES * LANES };
     for (int i = at.thread; i < PIECES; i += NT) {
         const int lane = i % LANES, tile = i / LANES % TILES, step = i / LANES / TILES;
         const int row = tile * 8 + lane / 4, channel = step * 16 + lane % 4 * 2;
@@ -61,18 +61,20 @@ template <int R, int NT> DC_DEVICE void dc_pack_fast(const dc_tile<R> &t, int fi
             word[half] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
             word[2 + half] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
         }
-        uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)(first / 16) * TILES * LANES + i;
-        *to = make_uint4(word[0], word[1], word[2], word[3]);
+        uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)((first / 16 + step) * (R / 8) + row0 / 8 + tile) * LANES;
+        to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
     }
+    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
 }
 
-template <int R, int NT, bool FAST>
+template <int R, int NT, bool FAST, int CHANNELS = DC_UNIT>
 DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
-    if (FAST)
-        dc_pack_fast<R, NT>(t, first, act, at);
-    else
-        dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
-    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
+    if (FAST) {
+        dc_pack_fast<R, R, NT, CHANNELS>(t, first, 0, act, at);
+        return;
+    }
+    dc_pack_exact<R, NT, CHANNELS>(t, first, static_cast<float *>(act), at);
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* ---- Filling a tile ---- */
@@ -116,40 +118,31 @@ template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, 
 
 /* ---- Norms ---- */
 
-/* One segment of the canonical sum of squares of each row of a tile: channels [first, last). */
-template <int R, int NT> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first, int last) {
+/* One segment of the canonical sum of squares of a row of a tile: 64 channels, zeros where there are none. */
+template <int R> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first) {
     float s = 0.0f;
-#pragma unroll 16
-    for (int c = first; c < last; c++) s = fmaf(t.v[c][row], t.v[c][row], s);
+#pragma unroll 8
+    for (int c = 0; c < DC_UNIT; c++) s = fmaf(t.v[first + c][row], t.v[first + c][row], s);
     return s + 0.0f;
 }
 
-/* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself. */
+/* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself: some threads a row,
+ * each with whole subtrees of a binary tree of 128 leaves. */
 template <int R, int NT>
 DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float eps, const dc_place &at) {
-    enum { EACH = DC_MOST_SEGMENTS * R / NT };
-    const int segments = (n + DC_UNIT - 1) / DC_UNIT;
-    float v[EACH];
+    enum { SHARES = NT / R, LEAVES = DC_MOST_SEGMENTS / SHARES };
+    const int segments = (n + DC_UNIT - 1) / DC_UNIT, row = at.thread / SHARES, first = at.thread % SHARES * LEAVES;
+    float sum[LEAVES];
 #pragma unroll
-    for (int e = 0; e < EACH; e++) v[e] = at.thread + e * NT < segments * R ? __ldcg(ss + at.thread + e * NT) : 0.0f;
+    for (int i = 0; i < LEAVES; i++) sum[i] = first + i < segments ? __ldcg(ss + (first + i) * R + row) : 0.0f;
 #pragma unroll
-    for (int e = 0; e < EACH; e++) m.node[(at.thread + e * NT) / R][(at.thread + e * NT) % R] = v[e];
-    dc_sync<NT>();
-    if (at.thread < 4 * R) { /* four threads a row: whole quarters of a binary tree of 128 leaves, then their nodes */
-        const int row = at.thread / 4, quarter = at.thread % 4;
-        enum { LEAVES = DC_MOST_SEGMENTS / 4 };
-        float sum[LEAVES];
+    for (int width = 1; width < LEAVES; width *= 2)
 #pragma unroll
-        for (int i = 0; i < LEAVES; i++) sum[i] = m.node[quarter * LEAVES + i][row];
+        for (int i = 0; i < LEAVES; i += 2 * width) sum[i] = sum[i] + sum[i + width];
+    float total = sum[0];
 #pragma unroll
-        for (int width = 1; width < LEAVES; width *= 2)
-#pragma unroll
-            for (int i = 0; i < LEAVES; i += 2 * width) sum[i] = sum[i] + sum[i + width];
-        float total = sum[0];
-        total = total + __shfl_xor_sync(0xffffffffu, total, 1);
-        total = total + __shfl_xor_sync(0xffffffffu, total, 2);
-        if (quarter == 0) m.scale[row] = 1.0f / sqrtf(total / (float)n + eps);
-    }
+    for (int step = 1; step < SHARES; step *= 2) total = total + __shfl_xor_sync(0xffffffffu, total, step);
+    if (first == 0) m.scale[row] = 1.0f / sqrtf(total / (float)n + eps);
     dc_sync<NT>();
 }
 
@@ -176,6 +169,7 @@ DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, co
     const int c = first + channel, g0 = first / f.conv_group;
     const int groups = (min(first + DC_UNIT, p.n) - 1) / f.conv_group - g0 + 1;
     float y = 0.0f;
+#pragma unroll 1
     for (int tap = 0; tap < f.taps && tap <= row; tap++) {
         const float x = m.tile.v[channel][row - tap];
         y = fmaf(p.base[(size_t)tap * p.n + c], x, y);
@@ -242,7 +236,7 @@ DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_pha
             m.other.v[channel][row] = y;
         }
         dc_sync<NT>();
-        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R, NT>(m.other, at.thread, 0, last - first);
+        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R>(m.other, at.thread, 0);
         dc_sync<NT>();
     }
 }
@@ -287,27 +281,40 @@ DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
     }
 }
 
-/* DC_COPY, DC_SILU: activations. */
+/* DC_COPY: activations as they are. */
 template <int R, int NT, bool FAST>
-DC_DEVICE void dc_activate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
-        const int first = unit * DC_UNIT;
-        if (p.kind == DC_COPY) {
-            dc_share<R, NT> x;
-            dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
-            dc_put<R, NT>(m.tile, x, at);
-        } else {
-            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
-            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.other, p.b, first, p.n, 0, at);
-            dc_sync<NT>();
-#pragma unroll 2
-            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
-                float *v = &m.tile.v[i / R][i % R];
-                *v = df_silu(*v) * m.other.v[i / R][i % R];
-            }
+        dc_share<R, NT> x;
+        dc_load_rows<R, NT>(x, p.x, f.rows, unit * DC_UNIT, p.n, at);
+        dc_put<R, NT>(m.tile, x, at);
+        dc_sync<NT>();
+        dc_pack<R, NT, FAST>(m.tile, unit * DC_UNIT, f.act, at);
+        dc_sync<NT>();
+    }
+}
+
+/* DC_SILU: silu(gate) * up. A unit has as many channels as a sum of gate or up for each thread. */
+template <int R, int NT, bool FAST>
+DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+    enum { CHANNELS = 2 * NT / R, QUADS = R / 4 };
+    const int padded = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT, i = at.thread % (NT / 2);
+    const bool up = at.thread >= NT / 2;
+    for (int unit = at.block; unit * CHANNELS < padded; unit += at.blocks) {
+        const int first = unit * CHANNELS, channel = i / QUADS, quad = i % QUADS;
+        const float4 y = first + channel < p.n ? dc_output<R>(up ? p.b : p.a, first + channel, quad)
+                                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        float *to = up ? &m.other.v[channel][4 * quad] : &m.tile.v[channel][4 * quad];
+        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+        dc_sync<NT>();
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int at_value = at.thread + e * NT;
+            float *v = &m.tile.v[at_value / R][at_value % R];
+            *v = df_silu(*v) * m.other.v[at_value / R][at_value % R];
         }
         dc_sync<NT>();
-        dc_pack<R, NT, FAST>(m.tile, first, f.act, at);
+        dc_pack<R, NT, FAST, CHANNELS>(m.tile, first, f.act, at);
         dc_sync<NT>();
     }
 }
@@ -367,7 +374,7 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
         if (!value) {
             if (at.thread < 2 * ROWS) { /* two threads a row, one for each segment of the head */
                 const int row = row0 + at.thread / 2, from = at.thread % 2 * DC_UNIT;
-                float s = from < hd ? dc_squares<R, NT>(m.tile, row, from, min(from + DC_UNIT, hd)) : 0.0f;
+                float s = dc_squares<R>(m.tile, row, from);
                 s = s + __shfl_xor_sync(__activemask(), s, 1);
                 m.scale[row] = 1.0f / sqrtf(s / (float)hd + f.eps);
             }
@@ -388,6 +395,7 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
             }
             to[(size_t)row * width + c] = y;
         }
+        if (!query) asm volatile("fence.proxy.async;" ::: "memory"); /* the fast class reads them by bulk copies */
         dc_sync<NT>();
     }
 }

@@ -8,10 +8,8 @@
  * accumulate apart over a group of 512 channels (q8_0: together over 32, then fma by the scale into the group's sum in
  * channel order), then hi + lo is rounded once; groups are added in the binary tree of canon.h, bias last.
  *
- * Two producer threads keep a ring of stages in shared memory full with bulk copies: one streams weights of this
- * block's units in order, from phase to phase and ahead of the grid's barriers, since weights wait for nobody; the
- * other adds the packed activations to each stage once the barrier before the phase has opened. Eight warps multiply,
- * 32 outputs each.
+ * Weights and activations come through a ring of stages in shared memory (produce_fast.cuh). Eight warps multiply, 32
+ * outputs each.
  */
 #ifndef DF_CUDA_PRODUCT_FAST_CUH
 #define DF_CUDA_PRODUCT_FAST_CUH
@@ -26,6 +24,7 @@ enum {
     DC_FAST_THREADS = 256,
     DC_FAST_ALL = DC_FAST_THREADS + 64, /* and the two producers' warps */
     DC_STAGES = 5,
+    DC_FLIGHT = 3,                          /* stages under way at most */
     DC_WEIGHT_BYTES = DC_TILE * DC_UNIT * 2 /* of a stage, at most */
 };
 
@@ -35,7 +34,8 @@ template <int R> struct dc_stage {
 };
 template <int R> struct dc_ring {
     dc_stage<R> stage[DC_STAGES];
-    unsigned long long full[DC_STAGES], empty[DC_STAGES];
+    unsigned long long landed[DC_STAGES], full[DC_STAGES], empty[DC_STAGES]; /* weights; activations; read */
+    unsigned begun; /* phases whose barrier has opened, for the producers */
 };
 
 /* Place in the ring; the parity turns each time round. */
@@ -76,49 +76,6 @@ DC_DEVICE dc_unit dc_unit_at(const dc_product &p, int index) {
 }
 DC_DEVICE int dc_first_unit(const dc_product &p, int block, int blocks) {
     return (block + blocks - p.first_unit % blocks) % blocks;
-}
-
-/* One thread: all weights of this block's share of all phases. */
-template <int R> DC_DEVICE void dc_produce_weights(dc_ring<R> &ring, const dc_frame &f, int block, int blocks) {
-    const unsigned long long hint = dc_evict_first();
-    dc_turn turn = {0, 1};
-    for (int i = 0; i < f.phases; i++) {
-        if (f.phase[i].kind != DC_PRODUCT) continue;
-        const dc_product &p = f.phase[i].product;
-        for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
-            const dc_unit u = dc_unit_at(p, index);
-            for (int s = 0; s < u.stages; s++, turn.next()) {
-                dc_barrier_wait(&ring.empty[turn.slot], turn.parity);
-                dc_barrier_expect(&ring.full[turn.slot], u.bytes);
-                dc_bulk(ring.stage[turn.slot].weights, u.weights + (size_t)s * u.bytes, u.bytes, &ring.full[turn.slot],
-                        hint);
-            }
-        }
-    }
-}
-
-/* One thread: the activations of the same stages. */
-template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame &f, int block, int blocks) {
-    enum { BYTES = DC_UNIT * R * 4 };
-    const unsigned long long hint = dc_evict_last();
-    dc_turn turn = {0, 1};
-    for (int i = 0; i < f.phases; i++) {
-        if (f.phase[i].kind != DC_PRODUCT) continue;
-        const dc_product &p = f.phase[i].product;
-        while (dc_arrived(f.arrived) < (unsigned)i * (unsigned)blocks) {
-        }
-        asm volatile("fence.proxy.async;" ::: "memory");
-        const unsigned char *act = static_cast<const unsigned char *>(f.act);
-        for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
-            const dc_unit u = dc_unit_at(p, index);
-            for (int s = 0; s < u.stages; s++, turn.next()) {
-                dc_barrier_wait(&ring.empty[turn.slot], turn.parity);
-                dc_barrier_expect(&ring.full[turn.slot], BYTES);
-                dc_bulk(ring.stage[turn.slot].act, act + (size_t)(u.first + s) * BYTES, BYTES, &ring.full[turn.slot],
-                        hint);
-            }
-        }
-    }
 }
 
 DC_DEVICE void dc_mma(float (&c)[4], const uint4 &a, unsigned b0, unsigned b1) {
@@ -198,7 +155,9 @@ DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_turn &turn, const dc_product
     for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
         const dc_unit u = dc_unit_at(p, index);
         float hi[2][R / 8][4] = {}, lo[2][R / 8][4] = {};
+#pragma unroll 1
         for (int s = 0; s < u.stages; s++, turn.next()) {
+            dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
             dc_barrier_wait(&ring.full[turn.slot], turn.parity);
             if (warp * 32 < u.rows) {
                 if (p.dtype == DF_Q8_0)

@@ -81,12 +81,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
-            dc_seen<R, NT>(s.finish, f, at);
-            dc_stream<R, NT>(s.finish, f, p, at);
-            break;
         case DC_SEEN:
             dc_seen<R, NT>(s.finish, f, at);
-            break;
+            if (p.kind == DC_SEEN) break;
+            [[fallthrough]];
         case DC_RESIDUAL:
             dc_stream<R, NT>(s.finish, f, p, at);
             break;
@@ -109,8 +107,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             dc_deliver<R, NT>(s.finish, f, p, at);
             break;
         case DC_COPY:
+            dc_copy<R, NT, false>(s.finish, f, p, at);
+            break;
         case DC_SILU:
-            dc_activate<R, NT, false>(s.finish, f, p, at);
+            dc_gate<R, NT, false>(s.finish, f, p, at);
             break;
         default:
             dc_norm<R, NT, false>(s.finish, f, p, at);
