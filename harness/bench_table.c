@@ -121,7 +121,7 @@ static df_status prepare_checkpoint(const dp_table *t, const char *name, int thr
 /* One row while it is measured. */
 typedef struct subject {
     dp_bench_session session;
-    float *taps, *fresh; /* engine memory: [4, T * H] and their features [4, H] */
+    float *taps; /* engine memory: [4, T * H] */
     double round[DP_BENCH_MOST_REPEATS], ingest[DP_BENCH_MOST_REPEATS];
 } subject;
 
@@ -154,24 +154,14 @@ static df_status open_subject(const dp_table *t, const dp_table_geometry *g, dp_
     TRY(dp_bench_inputs(s, t->context, DP_TABLE_NEW_ROWS, err));
     const df_config *c = df_draft_config(s->draft);
     TRY(dp_bench_values(s->engine, (size_t)DP_TABLE_NEW_ROWS * (size_t)c->n_taps * (size_t)c->hidden, &u->taps, err));
-    TRY(df_engine_alloc(s->engine, (size_t)DP_TABLE_NEW_ROWS * (size_t)c->hidden, &u->fresh, err));
     TRY(df_ingest_ctx(s->draft, s->kv, s->features, s->pos, (int)t->context, err));
     count_bytes(t, s->draft, row);
     return df_engine_finish(s->engine, err);
 }
 
 static void close_subject(subject *u) {
-    if (u->session.engine != NULL) {
-        df_engine_free(u->session.engine, u->taps);
-        df_engine_free(u->session.engine, u->fresh);
-    }
+    if (u->session.engine != NULL) df_engine_free(u->session.engine, u->taps);
     dp_bench_close(&u->session);
-}
-
-/* fc of new rows and their keys and values in every layer. */
-static df_status ingest(dp_bench_session *s, const float *taps, float *fresh, long context, df_error *err) {
-    TRY(df_ctx_features(s->draft, taps, DP_TABLE_NEW_ROWS, fresh, err));
-    return df_ingest_ctx(s->draft, s->kv, fresh, s->pos + context, DP_TABLE_NEW_ROWS, err);
 }
 
 /* One round and one ingestion, which is taken back. */
@@ -179,7 +169,9 @@ static df_status take_turn(const dp_table *t, subject *u, double *round, double 
     dp_bench_session *s = &u->session;
     df_status status;
     DP_BENCH_TIMED(s->engine, round, df_forward_round(s->draft, s->kv, s->noise, s->pos + t->context, s->out, err));
-    if (status == DF_OK) DP_BENCH_TIMED(s->engine, ingested, ingest(s, u->taps, u->fresh, t->context, err));
+    if (status == DF_OK)
+        DP_BENCH_TIMED(s->engine, ingested,
+                       df_ingest_taps(s->draft, s->kv, u->taps, s->pos + t->context, DP_TABLE_NEW_ROWS, err));
     return status == DF_OK ? df_kv_truncate(s->kv, (int)t->context, err) : status;
 }
 

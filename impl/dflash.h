@@ -354,6 +354,8 @@ df_status df_kv_read(const df_kv *kv, int layer, float *keys, float *values, df_
  * layer slides, t may exceed the capacity, and rows that would be dropped at once are not computed. A call that fails
  * leaves the cache as it was. */
 df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err);
+/* df_ctx_features, then df_ingest_ctx: what follows every verified block. taps[t, T * H]. */
+df_status df_ingest_taps(df_draft *draft, df_kv *kv, const float *taps, const int32_t *pos, int t, df_error *err);
 
 /* One block over the cached context: out[B, H], noise[B, H], pos[B]. The block's own keys and values land at
  * rows len..len+B, and len does not move, so the next round overwrites them. The bits are those of df_forward_block

@@ -268,6 +268,18 @@ static df_status ingest_layer(const pass *p, int i, const float *x, int rows, fl
     return p->ops->matmul(p->engine, &w->v, w->v_bias, x, rows, v, p->err);
 }
 
+/* features = hidden_norm(fc(taps)) */
+static df_status make_features(const pass *p, const float *taps, int rows, float *features) {
+    const df_weights *w = &p->draft->weights;
+    const int hidden = p->c->hidden;
+    float *fc;
+    TRY(take(p, rows, hidden, &fc));
+    TRY(p->ops->matmul(p->engine, &w->fc, NULL, taps, rows, fc, p->err));
+    TRY(show_rows(p, DF_STAGE_CTX_FC, -1, fc, rows, hidden));
+    TRY(p->ops->rmsnorm(p->engine, fc, w->hidden_norm, rows, hidden, p->eps, features, p->err));
+    return show_rows(p, DF_STAGE_CTX_FEATURES, -1, features, rows, hidden);
+}
+
 static df_status start_stream(const pass *p, const float *noise, float **x) {
     const df_memory *memory = &p->engine->memory;
     TRY(take(p, p->c->block, p->c->hidden, x));
@@ -302,14 +314,7 @@ df_status df_ctx_features(df_draft *draft, const float *taps, int t, float *feat
     pass p;
     TRY(check_context(t, err));
     TRY(pass_begin(&p, draft, NULL, 0, NULL, 0, err));
-    const df_config *c = p.c;
-    float *fc;
-    TRY(take(&p, t, c->hidden, &fc));
-    TRY(p.ops->matmul(p.engine, &draft->weights.fc, NULL, taps, t, fc, err));
-    TRY(show_rows(&p, DF_STAGE_CTX_FC, -1, fc, t, c->hidden));
-    TRY(p.ops->rmsnorm(p.engine, fc, draft->weights.hidden_norm, t, c->hidden, p.eps, features, err));
-    TRY(show_rows(&p, DF_STAGE_CTX_FEATURES, -1, features, t, c->hidden));
-    return DF_OK;
+    return make_features(&p, taps, t, features);
 }
 
 df_status df_forward_block(df_draft *draft, const float *features, const float *noise, const int32_t *pos, int ctx,
@@ -344,38 +349,74 @@ df_status df_forward(df_draft *draft, const float *taps, const float *noise, con
     return status;
 }
 
-df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err) {
+/* Where nobody looks at the stages, a device may run all of them as one program. */
+static bool unwatched(const df_draft *draft) { return draft->observe == NULL && draft->replace == NULL; }
+
+/* Rows of the context, given by their taps or by their features, into the cache. */
+static df_status ingest(df_draft *draft, df_kv *kv, const float *taps, const float *features, const int32_t *pos, int t,
+                        df_error *err) {
     pass p;
+    const df_config *c = &draft->config;
     TRY(check_cache(draft, kv, err));
     TRY(check_context(t, err));
     df_kv_append_plan plan;
     TRY(df_kv_plan(kv, pos, t, &plan, err)); /* first of all: a count that cannot be true reads no positions */
     TRY(df_kv_check_next(kv, pos, t, "the ingested rows", err));
     if (plan.skip > 0) {
-        features += (size_t)plan.skip * (size_t)draft->config.hidden;
+        if (taps != NULL) taps += (size_t)plan.skip * (size_t)c->n_taps * (size_t)c->hidden;
+        if (features != NULL) features += (size_t)plan.skip * (size_t)c->hidden;
         pos += plan.skip;
         t -= plan.skip;
     }
     TRY(pass_begin(&p, draft, pos, t, NULL, 0, err));
-    float *raw, *normed, *k = NULL, *v = NULL;
-    TRY(take(&p, t, key_width(p.c), &raw));
-    TRY(take(&p, t, key_width(p.c), &normed));
+    df_ingest_args args = {.config = c,
+                           .weights = &draft->weights,
+                           .taps = taps,
+                           .features = features,
+                           .cos = p.cos,
+                           .sin = p.sin,
+                           .rows = t,
+                           .k = df_kv_row(kv, kv->k, 0, kv->len),
+                           .v = df_kv_row(kv, kv->v, 0, kv->len),
+                           .layer_stride = (size_t)kv->capacity * (size_t)key_width(c)};
     if (plan.drop > 0) {
-        TRY(take(&p, t, p.c->n_layers * key_width(p.c), &k));
-        TRY(take(&p, t, p.c->n_layers * key_width(p.c), &v));
+        TRY(take(&p, t, c->n_layers * key_width(c), &args.k));
+        TRY(take(&p, t, c->n_layers * key_width(c), &args.v));
+        args.layer_stride = (size_t)t * (size_t)key_width(c);
     }
-    for (int i = 0; i < p.c->n_layers; i++) {
-        const size_t at = (size_t)i * (size_t)t * (size_t)key_width(p.c);
-        TRY(ingest_layer(&p, i, features, t, raw, normed, k != NULL ? k + at : df_kv_row(kv, kv->k, i, kv->len),
-                         v != NULL ? v + at : df_kv_row(kv, kv->v, i, kv->len)));
+    bool done = false;
+    const bool at_once = t > 0 && p.ops->ingest != NULL && unwatched(draft);
+    if (at_once) TRY(p.ops->ingest(p.engine, &args, &done, err));
+    if (!done && taps != NULL) {
+        float *made;
+        TRY(take(&p, t, c->hidden, &made));
+        TRY(make_features(&p, taps, t, made));
+        args.taps = NULL;
+        args.features = made;
+        if (at_once) TRY(p.ops->ingest(p.engine, &args, &done, err));
     }
-    return df_kv_append(kv, &plan, pos, t, k, v, err);
+    if (!done) {
+        float *raw, *normed;
+        TRY(take(&p, t, key_width(c), &raw));
+        TRY(take(&p, t, key_width(c), &normed));
+        for (int i = 0; i < c->n_layers; i++)
+            TRY(ingest_layer(&p, i, args.features, t, raw, normed, args.k + (size_t)i * args.layer_stride,
+                             args.v + (size_t)i * args.layer_stride));
+    }
+    return df_kv_append(kv, &plan, pos, t, plan.drop > 0 ? args.k : NULL, plan.drop > 0 ? args.v : NULL, err);
 }
 
-/* Where nobody looks at the stages, a device may run all of them as one program. */
+df_status df_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err) {
+    return ingest(draft, kv, NULL, features, pos, t, err);
+}
+
+df_status df_ingest_taps(df_draft *draft, df_kv *kv, const float *taps, const int32_t *pos, int t, df_error *err) {
+    return ingest(draft, kv, taps, NULL, pos, t, err);
+}
+
 static df_status round_at_once(const pass *p, df_kv *kv, const float *noise, float *out, bool *done) {
     const df_draft *draft = p->draft;
-    if (p->ops->round == NULL || draft->observe != NULL || draft->replace != NULL) return DF_OK;
+    if (p->ops->round == NULL || !unwatched(draft)) return DF_OK;
     const df_round_args args = {.config = p->c,
                                 .weights = &draft->weights,
                                 .noise = noise,

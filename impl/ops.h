@@ -105,6 +105,18 @@ typedef struct df_round_args {
     float *out;          /* [B, H] */
 } df_round_args;
 
+/* Context rows into a cache: what df_ingest_taps or df_ingest_ctx of draft.c do. */
+typedef struct df_ingest_args {
+    const df_config *config;
+    const df_weights *weights;
+    const float *taps;      /* [rows, T H]; NULL: the features are given */
+    const float *features;  /* [rows, H] */
+    const float *cos, *sin; /* [rows, rotary_dim / 2] */
+    int rows;
+    float *k, *v;        /* the rows' places in layer 0; layer i's are i * layer_stride behind */
+    size_t layer_stride; /* in floats */
+} df_ingest_args;
+
 typedef struct df_ops {
     const char *name;
 
@@ -166,6 +178,8 @@ typedef struct df_ops {
     /* A whole round, for a device that has a program for it: the bits are those of the operations above, in the order
      * of draft.c. *done false: nothing was done, this round is not covered. NULL: none is. */
     df_status (*round)(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
+    /* Likewise for rows of the context. */
+    df_status (*ingest)(df_engine *engine, const df_ingest_args *args, bool *done, df_error *err);
 
     /* A device's own df_engine_probe; NULL where the two functions below serve. */
     df_status (*probe)(df_engine *engine, df_machine *out, df_error *err);

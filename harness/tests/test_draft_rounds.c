@@ -34,6 +34,34 @@ START_TEST(a_round_has_the_bits_of_a_block_for_chunks_of_any_size) {
 }
 END_TEST
 
+/* df_ingest_taps is df_ctx_features and df_ingest_ctx in one, also where rows are dropped before they are computed. */
+START_TEST(taps_ingested_directly_have_the_bits_of_ingested_features) {
+    static const int chunks[] = {1, 7, 16, 17, DRAFT_CONTEXT};
+    draft_case c;
+    df_error err = {0};
+    init(&c, _i);
+    bool slides = true;
+    for (int i = 0; i < c.config->n_layers; i++) slides = slides && c.config->layer[i].window > 0;
+    const int capacity = slides ? c.config->sliding_window + 2 * c.config->block : c.context + c.config->block;
+    const size_t width = (size_t)(c.config->n_taps * c.config->hidden);
+    for (size_t s = 0; s < sizeof chunks / sizeof *chunks; s++) {
+        df_kv *kv = draft_case_cache(&c, capacity);
+        for (int row = 0; row < c.context; row += chunks[s]) {
+            const int rows = c.context - row < chunks[s] ? c.context - row : chunks[s];
+            ck_assert_msg(df_ingest_taps(c.draft, kv, c.taps + (size_t)row * width, c.pos + row, rows, &err) == DF_OK,
+                          "%s", err.message);
+        }
+        float *out = draft_case_round(&c, kv);
+        op_expect_bits(c.out, out, c.out_size, "taps");
+        op_output_free(out);
+        ck_assert_int_eq(df_ingest_taps(c.draft, kv, c.taps, c.pos, 1, &err), DF_ERR_ARGUMENT);
+        ck_assert_str_eq(err.code, "positions.order");
+        df_kv_destroy(kv);
+    }
+    draft_case_release(&c);
+}
+END_TEST
+
 /* Every stage of the round is the tail of the same stage of forward_block, and the cache is its head. */
 START_TEST(every_stage_of_a_round_and_the_cache_have_the_bits_of_a_block) {
     draft_case c;
@@ -214,6 +242,7 @@ TCase *tcase_draft_rounds(void) {
     TCase *tcase = tcase_create("rounds");
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(tcase, a_round_has_the_bits_of_a_block_for_chunks_of_any_size, 0, DRAFT_FIXTURES);
+    tcase_add_loop_test(tcase, taps_ingested_directly_have_the_bits_of_ingested_features, 0, DRAFT_FIXTURES);
     tcase_add_loop_test(tcase, every_stage_of_a_round_and_the_cache_have_the_bits_of_a_block, 0, DRAFT_FIXTURES);
     tcase_add_loop_test(tcase, rejected_rows_leave_no_trace, 0, DRAFT_FIXTURES);
     tcase_add_loop_test(tcase, random_schedules_of_acceptance_have_the_bits_of_a_block, 0, DRAFT_FIXTURES);

@@ -218,7 +218,7 @@ DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_pha
         const int first = unit * DC_UNIT, last = min(first + DC_UNIT, p.n);
         const bool convolved = p.dyn.partial != nullptr;
         dc_share<R, NT> x;
-        dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
+        dc_load_rows<R, NT>(x, p.x, p.x != nullptr ? f.rows : 0, first, p.n, at);
         if (p.kind == DC_RESIDUAL) {
             dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
             if (convolved) dc_fill_dyn<R, NT>(m, f, p, first, at);
@@ -286,7 +286,7 @@ template <int R, int NT, bool FAST>
 DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
         dc_share<R, NT> x;
-        dc_load_rows<R, NT>(x, p.x, f.rows, unit * DC_UNIT, p.n, at);
+        dc_load_rows<R, NT>(x, p.x != nullptr ? p.x : f.input, f.rows, unit * DC_UNIT, p.n, at);
         dc_put<R, NT>(m.tile, x, at);
         dc_sync<NT>();
         dc_pack<R, NT, FAST>(m.tile, unit * DC_UNIT, f.act, at);
@@ -334,36 +334,56 @@ DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_ph
     }
 }
 
-/* DC_QKV: some rows of a head at a time. Queries and keys are normed over the head and rotated; keys and values go to
- * the rows of the cache that follow the context. */
+/* A head of a product's result and where its rows go, `width` apart. */
+struct dc_head {
+    dc_sum sum;
+    const float *norm; /* NULL: a value, neither normed nor rotated */
+    float *to;
+    int index, width;
+};
+
+/* Head `any` of DC_QKV: the queries', the keys', the values'. Keys and values follow the context in the cache. */
+DC_DEVICE dc_head dc_head_of_block(const dc_frame &f, const dc_phase &p, int any) {
+    const int hd = f.head_dim, queries = f.n_heads, keys = f.n_kv_heads;
+    if (any < queries) return dc_head{p.a, p.weight, f.q + any * hd, any, queries * hd};
+    const bool value = any >= queries + keys;
+    const int index = value ? any - queries - keys : any - queries;
+    float *to = (value ? p.v : p.k) + (size_t)(f.keys - f.rows) * (keys * hd) + index * hd;
+    return dc_head{value ? p.c : p.b, value ? nullptr : p.weight2, to, index, keys * hd};
+}
+
+/* Head `any` of DC_CACHE: layer by layer, the keys', the values'. */
+DC_DEVICE dc_head dc_head_of_cache(const dc_frame &f, const dc_phase &p, int any) {
+    const int hd = f.head_dim, keys = f.n_kv_heads, layer = p.layer + any / (2 * keys), index = any % keys;
+    const bool value = any % (2 * keys) >= keys;
+    const dc_cached &c = f.cached[layer];
+    float *to = (value ? f.cache_v : f.cache_k) + (size_t)layer * f.layer_stride + index * hd;
+    return dc_head{value ? c.v : c.k, value ? nullptr : c.norm, to, index, keys * hd};
+}
+
+/* DC_QKV, DC_CACHE: some rows of a head at a time. Queries and keys are normed over the head and rotated. */
 template <int R, int NT>
 DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { QUADS = NT / DC_MOST_HEAD < R / 4 ? NT / DC_MOST_HEAD : R / 4, ROWS = 4 * QUADS, SHARES = R / ROWS };
-    const int hd = f.head_dim, heads = f.n_heads + 2 * f.n_kv_heads;
-    const int half = f.rotary_half;
+    const int hd = f.head_dim, half = f.rotary_half;
+    const int heads = p.kind == DC_CACHE ? 2 * f.n_kv_heads * p.n : f.n_heads + 2 * f.n_kv_heads;
     for (int unit = at.block; unit < heads * SHARES; unit += at.blocks) {
         const int any = unit % heads, row0 = unit / heads * ROWS, rows = min(f.rows - row0, (int)ROWS);
-        const bool query = any < f.n_heads, value = any >= f.n_heads + f.n_kv_heads;
-        const int head = query ? any : value ? any - f.n_heads - f.n_kv_heads : any - f.n_heads;
-        const int width = (query ? f.n_heads : f.n_kv_heads) * hd;
-        const size_t first_row = query ? 0 : (size_t)(f.keys - f.rows);
-        float *to = (query ? f.q : value ? p.v : p.k) + (first_row + row0) * width + head * hd;
         if (rows <= 0) continue;
+        const dc_head h = p.kind == DC_CACHE ? dc_head_of_cache(f, p, any) : dc_head_of_block(f, p, any);
+        const bool value = h.norm == nullptr;
+        float *to = h.to + (size_t)row0 * h.width;
         float w = 0.0f;
         float2 angle[(ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT];
         if (!value) {
-            if (at.thread < hd) w = (query ? p.weight : p.weight2)[at.thread];
+            if (at.thread < hd) w = h.norm[at.thread];
 #pragma unroll
             for (int e = 0; e < (ROWS * (DC_MOST_HEAD / 2) + NT - 1) / NT; e++) {
                 const int i = at.thread + e * NT;
                 if (i < rows * half) angle[e] = make_float2(f.cos[row0 * half + i], f.sin[row0 * half + i]);
             }
         }
-        dc_fill_sum<R, NT, DC_MOST_HEAD, QUADS>(m.tile,
-                                                query   ? p.a
-                                                : value ? p.c
-                                                        : p.b,
-                                                head * hd, (head + 1) * hd, row0 / 4, at);
+        dc_fill_sum<R, NT, DC_MOST_HEAD, QUADS>(m.tile, h.sum, h.index * hd, (h.index + 1) * hd, row0 / 4, at);
         if (!value) {
             if (at.thread < hd) m.weight[at.thread] = w;
 #pragma unroll
@@ -393,9 +413,9 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
                     y = c < half ? fmaf(y, turn.x, -(z * turn.y)) : fmaf(y, turn.x, z * turn.y);
                 }
             }
-            to[(size_t)row * width + c] = y;
+            to[(size_t)row * h.width + c] = y;
         }
-        if (!query) asm volatile("fence.proxy.async;" ::: "memory"); /* the fast class reads them by bulk copies */
+        asm volatile("fence.proxy.async;" ::: "memory"); /* the fast class reads keys and values by bulk copies */
         dc_sync<NT>();
     }
 }

@@ -5,6 +5,7 @@
  * four chains, one output for four rows, and keeps the tree of canon.h for them. Nothing depends on how many rows there
  * are but the number of blocks.
  */
+#include "cuda/chain_sums.cuh"
 #include "cuda/cuda_ops.h"
 
 #include "canon.h"
@@ -23,35 +24,12 @@ struct product {
     float *y;
 };
 
-/* The unfinished sums of a thread's chains; segments come one after another, so the tree is a binary counter. */
-struct chain_sums {
-    float slot[DF_TREE_SLOTS][CHAINS];
-    int depth;
-
-    __device__ void push(unsigned segment, const float sum[CHAINS]) {
-        float total[CHAINS];
-        for (int r = 0; r < CHAINS; r++) total[r] = sum[r] + 0.0f;
-        for (; (segment & 1u) != 0; segment >>= 1) {
-            depth--;
-            for (int r = 0; r < CHAINS; r++) total[r] = slot[depth][r] + total[r];
-        }
-        for (int r = 0; r < CHAINS; r++) slot[depth][r] = total[r];
-        depth++;
-    }
-
-    __device__ float total(int r) const {
-        float sum = slot[depth - 1][r];
-        for (int i = depth - 2; i >= 0; i--) sum = slot[i][r] + sum;
-        return sum;
-    }
-};
-
 __global__ void __launch_bounds__(THREADS) matmul_kernel(product p) {
     __shared__ float weights[OUTPUTS][DF_SEGMENT + 1], values[ROWS][DF_SEGMENT];
     const int lane = static_cast<int>(threadIdx.x) % OUTPUTS, first = static_cast<int>(threadIdx.x) / OUTPUTS * CHAINS;
     const int64_t first_out = static_cast<int64_t>(blockIdx.x) * OUTPUTS;
     const int first_row = static_cast<int>(blockIdx.y) * ROWS;
-    chain_sums sums;
+    dc_chain_sums<CHAINS, DF_TREE_SLOTS> sums;
     sums.depth = 0;
     for (int64_t k = 0; k < p.in; k += DF_SEGMENT) {
         const int length = p.in - k < DF_SEGMENT ? static_cast<int>(p.in - k) : DF_SEGMENT;
@@ -75,10 +53,11 @@ __global__ void __launch_bounds__(THREADS) matmul_kernel(product p) {
     }
     const int64_t o = first_out + lane;
     if (o >= p.out) return;
-    for (int r = 0; r < CHAINS && first_row + first + r < p.rows; r++) {
-        const float total = sums.total(r);
-        p.y[static_cast<int64_t>(first_row + first + r) * p.out + o] = p.bias != nullptr ? total + p.bias[o] : total;
-    }
+    float total[CHAINS];
+    sums.finish(total);
+    for (int r = 0; r < CHAINS && first_row + first + r < p.rows; r++)
+        p.y[static_cast<int64_t>(first_row + first + r) * p.out + o] =
+            p.bias != nullptr ? total[r] + p.bias[o] : total[r];
 }
 
 } /* namespace */

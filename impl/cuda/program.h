@@ -20,7 +20,7 @@
 enum {
     DC_TILE = 256,   /* outputs of a tile of weights */
     DC_UNIT = 64,    /* channels that a block finishes at a time: one segment */
-    DC_PARTS = 3,    /* matrices that share an input and a product phase */
+    DC_PARTS = 12,   /* matrices that share an input and a product phase */
     DC_QUERIES = 64, /* queries of an attention item */
     DC_MOST_HEAD = 128,
     DC_MOST_SEGMENTS = 128, /* of a normed row */
@@ -36,15 +36,16 @@ typedef enum dc_kind {
     DC_SEEN,     /* which keys each row sees, alone */
     DC_NORM,     /* act = weight * (x * scale) */
     DC_CONV,     /* act = conv(weight * (x * scale)) */
-    DC_COPY,     /* act = x */
+    DC_COPY,     /* act = x; NULL: the frame's input */
     DC_PRODUCT,  /* partial = act W^T */
     DC_QKV,      /* q, and the block's rows of k and v */
+    DC_CACHE,    /* k and v of `n` layers from `layer` on, into the cache */
     DC_SCORES,   /* q k / sqrt(hd) of a segment of keys, and their largest */
     DC_VALUES,   /* exp(score - largest) v of a segment of keys */
     DC_ATTEND,   /* fast: both at once, with the largest of the segment */
     DC_CONTEXT,  /* act, or y where the caller wants it, = what the segments of keys add up to */
     DC_SILU,     /* act = silu(gate) * up */
-    DC_RESIDUAL, /* x_out = x + conv(o) or x + o, and the sums of squares of its segments */
+    DC_RESIDUAL, /* y = x + conv(o) or x + o, and the sums of squares of its segments; x NULL: 0 */
     DC_FINAL,    /* y = weight * (x * scale) */
     DC_STORE     /* y = the sums + bias */
 } dc_kind;
@@ -92,6 +93,12 @@ typedef struct dc_sight {
     int window, causal;
 } dc_sight;
 
+/* What makes a layer's rows of the cache. */
+typedef struct dc_cached {
+    dc_sum k, v;
+    const float *norm; /* [hd] */
+} dc_cached;
+
 typedef struct dc_frame {
     const dc_phase *phase; /* device memory */
     int phases;
@@ -103,13 +110,17 @@ typedef struct dc_frame {
     const int32_t *pos, *segment_first;
     int keys, key_segments, first_key_segment; /* absolute number of the first */
     void *act;
-    float *ss;              /* [H / 64, R] */
-    const dc_sight *sight;  /* [L] */
-    int32_t *seen;          /* [L, 2, R]: first key and end of what a row sees */
-    float *q;               /* [R, nh * hd] */
-    float *score, *largest; /* [items, 64 keys, 64 queries], [items, 64] */
-    float *context, *total; /* [items, 64, hd], [items, 64] */
-    unsigned *arrived;      /* [DC_ARRIVALS] zero at launch: the grid's barrier; blocks on each multiprocessor */
+    float *ss;                /* [H / 64, R] */
+    const dc_sight *sight;    /* [L] */
+    int32_t *seen;            /* [L, 2, R]: first key and end of what a row sees */
+    float *q;                 /* [R, nh * hd] */
+    float *score, *largest;   /* [items, 64 keys, 64 queries], [items, 64] */
+    float *context, *total;   /* [items, 64, hd], [items, 64] */
+    const float *input;       /* [rows, n] of DC_COPY */
+    const dc_cached *cached;  /* [L] */
+    float *cache_k, *cache_v; /* the first row's place in layer 0 */
+    size_t layer_stride;      /* in floats */
+    unsigned *arrived;        /* [DC_ARRIVALS] zero at launch: the grid's barrier; blocks on each multiprocessor */
 } dc_frame;
 
 #endif

@@ -92,6 +92,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             turn = run_product<R>(p.product.dtype, i & 1, turn, static_cast<const float *>(f.act), at);
             break;
         case DC_QKV:
+        case DC_CACHE:
             dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_SCORES:

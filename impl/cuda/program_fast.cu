@@ -39,6 +39,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
             dc_product_fast<R>(s.ring, turn, p.product, at.thread, at.block, at.blocks);
             break;
         case DC_QKV:
+        case DC_CACHE:
             dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_ATTEND:

@@ -35,7 +35,7 @@ bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const i
 
 extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
                                              int rows, float *y, df_error *err) {
-    enum { TILE_ROWS = 16 };
+    enum { TILE_ROWS = 16, FEW_ROWS = 64 /* above, reading the weights once pays */ };
     dc_resident *r = df_cuda_of(engine)->resident;
     const bool fast = r->fast && dc_fast_width(w->dtype);
     if (rows == 0) return DF_OK;
@@ -45,6 +45,8 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
     bool fits = (fast ? r->fast_blocks : r->exact_blocks) > 0;
     if (fits) TRY(dc_plan_product(engine, matrices, 1, fast, &phase[1].product, &fits, err));
     if (!fits) return df_cuda_matmul_plain(engine, w, bias, x, rows, y, err);
+    if (rows > FEW_ROWS && (!fast || dc_many_fast_covers(w)))
+        return fast ? dc_many_fast(engine, w, bias, x, rows, y, err) : dc_many_exact(engine, w, bias, x, rows, y, err);
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     const int widest = rows < TILE_ROWS ? dc_padded_rows(rows) : TILE_ROWS;
     dc_product &product = phase[1].product;

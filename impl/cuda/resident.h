@@ -2,8 +2,8 @@
  * resident.h - the tuned products and rounds behind the table of operations.
  *
  * An engine's `dc_resident` keeps what they need between calls: matrices packed for the class, made when a matrix is
- * first multiplied with, and one program for each draft model, with its buffers. A program runs a whole round in one
- * launch; the plain operations give the same bits stage by stage, for observers.
+ * first multiplied with, and programs for each draft model, with their buffers. A program runs a whole round or
+ * ingestion in one launch; the plain operations give the same bits stage by stage, for observers.
  */
 #ifndef DF_CUDA_RESIDENT_H
 #define DF_CUDA_RESIDENT_H
@@ -25,6 +25,7 @@ df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix *w, const f
                                   float *y, df_error *err);
 df_status df_cuda_attention_fast(df_engine *engine, const df_attention_args *args, df_error *err);
 df_status df_cuda_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
+df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *args, bool *done, df_error *err);
 }
 
 #endif

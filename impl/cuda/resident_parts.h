@@ -23,12 +23,13 @@ struct dc_block {
     size_t bytes;
 };
 
-/* The program of one draft model: phases and buffers for a number of key segments. */
+/* A program of one draft model, a round's or an ingestion's: its phases and buffers. */
 struct dc_program {
     const df_weights *weights;
     const void *first; /* of its matrices, to know a draft from another at the same address */
     bool fast;
-    int segments; /* of keys that the buffers have room for */
+    int segments; /* of keys that the buffers have room for; a round's */
+    int rows;     /* that it is padded to; an ingestion's */
     std::vector<dc_phase> phases;
     dc_frame frame;
     std::vector<void *> buffers;
@@ -57,6 +58,21 @@ dc_sum dc_sum_of(const dc_product &p, int index, const float *bias, int padded);
 bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const int32_t *key_pos, int keys,
                           int segments);
 
+/* Products of many rows (many_exact.cu, many_fast.cu): the bits of the resident kernels, with the weights read once for
+ * 64 rows. dc_many_fast takes what it covers. */
+df_status dc_many_exact(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
+                        df_error *err);
+bool dc_many_fast_covers(const df_matrix *w);
+df_status dc_many_fast(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
+                       df_error *err);
+
 void dc_drop_program(dc_program *program);
+
+/* Device memory that goes with the program. */
+static inline df_status device_buffer(dc_program *p, size_t bytes, void **out, df_error *err) {
+    TRY(df_cuda_check(cudaMalloc(out, bytes > 0 ? bytes : 1), "the buffers of a program", err));
+    p->buffers.push_back(*out);
+    return DF_OK;
+}
 
 #endif

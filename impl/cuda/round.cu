@@ -5,12 +5,6 @@
 
 namespace {
 
-df_status device_buffer(dc_program *p, size_t bytes, void **out, df_error *err) {
-    TRY(df_cuda_check(cudaMalloc(out, bytes > 0 ? bytes : 1), "the buffers of a round", err));
-    p->buffers.push_back(*out);
-    return DF_OK;
-}
-
 /* Makes a list of phases, one step of the forward program after another. */
 struct planner {
     df_engine *engine;

@@ -5,7 +5,7 @@
 namespace {
 
 constexpr df_ops make_table(decltype(df_ops::matmul) matmul, decltype(df_ops::attention) attention,
-                            decltype(df_ops::round) round) {
+                            decltype(df_ops::round) round, decltype(df_ops::ingest) ingest) {
     df_ops ops = {};
     ops.name = "cuda";
     ops.matmul = matmul;
@@ -23,6 +23,7 @@ constexpr df_ops make_table(decltype(df_ops::matmul) matmul, decltype(df_ops::at
     ops.markov_gate = df_cuda_markov_gate;
     ops.markov_cell = df_cuda_markov_cell;
     ops.round = round;
+    ops.ingest = ingest;
     ops.probe = df_cuda_probe;
     return ops;
 }
@@ -30,7 +31,8 @@ constexpr df_ops make_table(decltype(df_ops::matmul) matmul, decltype(df_ops::at
 } /* namespace */
 
 extern "C" {
-const df_ops df_cuda_ops_exact = make_table(df_cuda_matmul_resident, df_cuda_attention, df_cuda_round);
-const df_ops df_cuda_ops_fast = make_table(df_cuda_matmul_resident, df_cuda_attention_fast, df_cuda_round);
-const df_ops df_cuda_ops_cublas = make_table(df_cuda_matmul_cublas, df_cuda_attention, nullptr);
+const df_ops df_cuda_ops_exact = make_table(df_cuda_matmul_resident, df_cuda_attention, df_cuda_round, df_cuda_ingest);
+const df_ops df_cuda_ops_fast =
+    make_table(df_cuda_matmul_resident, df_cuda_attention_fast, df_cuda_round, df_cuda_ingest);
+const df_ops df_cuda_ops_cublas = make_table(df_cuda_matmul_cublas, df_cuda_attention, nullptr, nullptr);
 }
