@@ -2,7 +2,7 @@
  * bracket.h - what rounding in float32 costs the reference at one stage: the distance that bars are made of.
  *
  * One float32 run is one draw, and a lucky one now and then. So an oracle also says how far the reference came from its
- * float64 run with the terms of its products in other orders (provenance.float32_orders, FORMAT.md); the bracket is the
+ * float64 run with the terms of its sums in other orders (provenance.float32_orders, FORMAT.md); the bracket is the
  * largest of all of these, for each measure.
  */
 #ifndef DP_BRACKET_H

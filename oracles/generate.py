@@ -36,7 +36,7 @@ from families import specforge_masks
 from h5out import oracle_file
 from inputs import PROFILES, make_anchor, make_inputs
 from lift import LiftError
-from orders import ORDERS, spread
+from orders import CHAIN, ORDERS, spread
 from precision import MODES
 from proposals import NearTie, Proposer, check_margins
 from refusal import Refused
@@ -81,6 +81,8 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
         "is built apart so that its table stays float32",
         "kv.k and kv.v come from a run over a DynamicCache made without the config, which keeps every row of sliding "
         "layers",
+        f"float32_orders: beside the reference's own order, {ORDERS} runs take the terms of linear products, selector scores, "
+        f"norm means (in chains of {CHAIN}) and attention (channels and keys) in other orders",
     ]
     if rotary != config.head_dim:
         notes.append(

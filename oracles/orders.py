@@ -1,8 +1,13 @@
-"""What rounding in float32 costs, from more than one draw: runs whose linear products add their terms in other orders.
+"""What rounding in float32 costs, from more than one draw: runs that add the terms of their sums in other orders.
 
-Reordering the terms of a product changes nothing in exact arithmetic and every rounding in float32. The reference's own
+Reordering the terms of a sum changes nothing in exact arithmetic and every rounding in float32. The reference's own
 order is one draw, and a lucky one now and then: where a few large elements decide a stage's error, a bar made of it
 alone would fail correct programs. The largest distance over several orders does not hang on one draw.
+
+Reordered are the channels of every linear product and of the selector's scores, the squares of every norm, and in
+attention the channels of a score and the keys, with which softmax's sum and the weighted sum of the values go. No
+function is exchanged and no cast added or left out: what is not an order of additions (root, exponential, quotient)
+stays as the reference has it.
 """
 
 from __future__ import annotations
@@ -16,30 +21,81 @@ from stages import row_length
 from transformers import DynamicCache
 
 ORDERS = 7  # beside the reference's own
+# Squares that a norm adds one after another before the partial sums meet. torch adds them in dozens of lanes, a few in
+# each, so that its mean is nearly exact in any order; other programs give a lane or a loop this many, and a correct
+# one is not to fail for it. A matrix product needs no such help: the library already adds its terms in long chains.
+CHAIN = 64
 
 
 class Reordered(TorchFunctionMode):
-    """Hands torch.nn.functional.linear its input channels in an order that `order` and their number decide."""
+    """Hands every sum of the reference its terms in an order that `order` and their number decide."""
 
     def __init__(self, order: int):
         super().__init__()
         self.order = order
-        self.products = 0
+        self.counts = {"products": 0, "means": 0, "attentions": 0}
         self._permutation: dict[int, torch.Tensor] = {}
+        self._other = {
+            torch.nn.functional.linear: self.linear,
+            torch.nn.functional.scaled_dot_product_attention: self.attention,
+            torch.Tensor.mean: self.mean,
+            torch.functional.einsum: self.einsum,
+        }
 
-    def permutation(self, channels: int) -> torch.Tensor:
-        if channels not in self._permutation:
+    def permutation(self, terms: int) -> torch.Tensor:
+        if terms not in self._permutation:
             generator = torch.Generator().manual_seed(self.order)
-            self._permutation[channels] = torch.randperm(channels, generator=generator)
-        return self._permutation[channels]
+            self._permutation[terms] = torch.randperm(terms, generator=generator)
+        return self._permutation[terms]
+
+    def linear(self, x, weight, bias=None):
+        order = self.permutation(weight.shape[-1])
+        self.counts["products"] += 1
+        return torch.nn.functional.linear(x[..., order], weight[..., order], bias)
+
+    def mean(self, squares, dim, keepdim=False):
+        """Chains of CHAIN terms from left to right, then the sum of the chains."""
+        if dim != -1 or not keepdim:
+            raise RuntimeError(f"a mean over dim {dim}, keepdim {keepdim}: a norm takes it over the last and keeps that")
+        terms = squares.shape[-1]
+        self.counts["means"] += 1
+        # the zeros that fill up the last chain change no bit of a sum of squares
+        filled = torch.nn.functional.pad(squares[..., self.permutation(terms)], (0, -terms % CHAIN))
+        first, *others = filled.unflatten(-1, (-1, CHAIN)).unbind(-1)
+        return sum(others, start=first).sum(-1, keepdim=True) / terms
+
+    def attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **others):
+        """With the keys go the terms of softmax's sum and of the weighted sum of the values."""
+        if is_causal or dropout_p:
+            raise RuntimeError("attention that is causal without a mask, or has dropout, cannot take its keys reordered")
+        channels, keys = self.permutation(key.shape[-1]), self.permutation(key.shape[-2])
+        self.counts["attentions"] += 1
+        return torch.nn.functional.scaled_dot_product_attention(
+            query[..., channels], key[..., keys, :][..., channels], value[..., keys, :],
+            None if attn_mask is None else attn_mask[..., keys], **others,
+        )  # fmt: skip
+
+    def einsum(self, equation, *operands):
+        """The selector's scores, a product like the linear ones."""
+        inputs, output = equation.split("->")
+        summed = {term[-1] for term in inputs.split(",")}
+        if len(summed) != 1 or summed & set(output):
+            raise RuntimeError(f"einsum {equation!r}: expected a sum over the last dimension of every operand and no other")
+        order = self.permutation(operands[0].shape[-1])
+        return torch.einsum(equation, *(operand[..., order] for operand in operands))
+
+    def check(self, layers: int) -> None:
+        """After one forward; a reference that sums in another way would be drawn from less than it seems."""
+        means, attentions = 4 * layers + 2, layers
+        found = self.counts
+        if found["products"] <= 7 * layers or (found["means"], found["attentions"]) != (means, attentions):
+            raise RuntimeError(
+                f"expected more than {7 * layers} products, {means} means and {attentions} attentions to be reordered, "
+                f"found {found['products']}, {found['means']} and {found['attentions']}. Find where the reference adds."
+            )
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.nn.functional.linear:
-            x, weight, *rest = args
-            order = self.permutation(weight.shape[-1])
-            self.products += 1
-            args = (x[..., order], weight[..., order], *rest)
-        return func(*args, **(kwargs or {}))
+        return self._other.get(func, func)(*args, **(kwargs or {}))
 
 
 def distances(name: str, value: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
@@ -57,14 +113,13 @@ def one_order(runner, proposer, order: int) -> dict[str, torch.Tensor]:
         with runner.arithmetic(), Capture(runner.model, runner.rotary_dim).attached() as capture:
             cache = DynamicCache()
             runner.forward(cache=cache)
+            reordered.check(len(runner.model.layers))
             cache.crop(-runner.noise.shape[1])
         stages = capture.stages
         stages["kv.k"] = torch.stack([layer.keys[0].transpose(0, 1) for layer in cache.layers])
         stages["kv.v"] = torch.stack([layer.values[0].transpose(0, 1) for layer in cache.layers])
         if proposer is not None:
             stages |= proposer.run(runner, stages["final"])
-    if reordered.products == 0:
-        raise RuntimeError("no product went through torch.nn.functional.linear; the orders would all be the same")
     return stages
 
 
