@@ -1,18 +1,24 @@
 /* program_exact.cu - the exact class's resident kernel: two blocks of four warps on each multiprocessor. */
 #include "cuda/program.cuh"
 
-#include "cuda/attend.cuh"
+#include "cuda/attend_exact.cuh"
+#include "cuda/finish_exact.cuh"
 #include "cuda/product_exact.cuh"
 
 template <int R> struct exact_shared {
-    dc_exact_ring<R> ring;
+    union {
+        dc_exact_ring<R> ring;
+        dc_rows rows[2]; /* over the stages alone: the ring's barriers live on */
+    };
     union {
         dc_finish_memory<R> finish;
         dc_attend_memory<R> attend;
         dc_exact_memory<R> exact;
     };
+    unsigned long long rows_full[DC_ROW_BUFFERS];
     dc_phase phase[2];
     int block;
+    static_assert(sizeof(dc_rows[2]) <= sizeof(dc_exact_ring<R>::stage), "attention's rows must spare the barriers");
 };
 
 /* A product phase, in functions of their own: they need every register that there is. `slot` says which phase. */
@@ -41,16 +47,28 @@ DC_DEVICE dc_exact_turn run_product(int dtype, int slot, dc_exact_turn turn, con
     }
 }
 
-/* Attention likewise, so that its registers are its own. */
-template <int R> __device__ __noinline__ void run_scores(const dc_frame *f, int slot, int thread, int blocks) {
+template <int R> DC_DEVICE dc_attender<R> attender_of(unsigned parity) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    dc_scores<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+    return dc_attender<R>{s.attend, s.rows, s.rows_full, parity};
 }
-template <int R> __device__ __noinline__ void run_values(const dc_frame *f, int slot, int thread, int blocks) {
+
+/* Attention likewise, so that its registers are its own. These return the next parities of the attender's barriers. */
+template <int R>
+__device__ __noinline__ unsigned run_scores(const dc_frame *f, int slot, unsigned parity, int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    dc_values<R, DC_EXACT_THREADS>(s.attend, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+    dc_attender<R> attender = attender_of<R>(parity);
+    dc_scores_exact<R, DC_EXACT_THREADS>(attender, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+    return attender.parity;
+}
+template <int R>
+__device__ __noinline__ unsigned run_values(const dc_frame *f, int slot, unsigned parity, int thread, int blocks) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
+    dc_attender<R> attender = attender_of<R>(parity);
+    dc_values_exact<R, DC_EXACT_THREADS>(attender, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+    return attender.parity;
 }
 
 /* Work goes to blocks in the order of their numbers, so the two blocks of a multiprocessor get numbers that are far
@@ -72,7 +90,9 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     const dc_place at = {(int)threadIdx.x, s.block, (int)gridDim.x};
     enum { NT = DC_EXACT_THREADS };
     dc_exact_turn turn = {0, 0};
+    unsigned parity = 0;
     if (at.thread < DC_EXACT_WARPS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
+    if (at.thread < DC_ROW_BUFFERS) dc_barrier_init(s.rows_full + at.thread, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
     __syncthreads();
@@ -81,37 +101,45 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
+            dc_seen<R, NT>(s.finish, f, at);
+            dc_stream<R, NT>(s.finish, f, p, at);
+            break;
         case DC_SEEN:
             dc_seen<R, NT>(s.finish, f, at);
-            if (p.kind == DC_SEEN) break;
-            [[fallthrough]];
+            break;
         case DC_RESIDUAL:
-            dc_stream<R, NT>(s.finish, f, p, at);
+            dc_residual_exact<R, NT>(s.finish, f, p, at);
             break;
         case DC_PRODUCT:
             turn = run_product<R>(p.product.dtype, i & 1, turn, static_cast<const float *>(f.act), at);
             break;
-        case DC_QKV:
+        case DC_QKV: {
+            dc_attender<R> attender = attender_of<R>(parity);
+            dc_keys_early<R>(attender, f, p, at);
+            dc_heads<R, NT>(s.finish, f, p, at);
+            dc_before_bulk(); /* the block's queries, keys and values are read by bulk copies */
+            break;
+        }
         case DC_CACHE:
             dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_SCORES:
-            run_scores<R>(&f, i & 1, at.thread, at.blocks);
+            parity = run_scores<R>(&f, i & 1, parity, at.thread, at.blocks);
             break;
         case DC_VALUES:
-            run_values<R>(&f, i & 1, at.thread, at.blocks);
+            parity = run_values<R>(&f, i & 1, parity, at.thread, at.blocks);
             break;
         case DC_CONTEXT:
-            dc_context<R, NT>(s.finish, f, p, at);
+            dc_context_exact<R, NT>(f, p, at);
             break;
         case DC_STORE:
             dc_deliver<R, NT>(s.finish, f, p, at);
             break;
+        case DC_SILU:
+            dc_silu_exact<R, NT>(f, p, at);
+            break;
         case DC_COPY:
             dc_copy<R, NT, false>(s.finish, f, p, at);
-            break;
-        case DC_SILU:
-            dc_gate<R, NT, false>(s.finish, f, p, at);
             break;
         default:
             dc_norm<R, NT, false>(s.finish, f, p, at);
