@@ -51,7 +51,7 @@ DC_DEVICE T dc_sum_lanes(const float *at, unsigned stride, int first, int count,
     return dc_add(tree.total(round, zero), zero);
 }
 
-/* DC_CONTEXT: act = sum of the segments / sum of the exponentials. A block takes 128 / R channels at a time, four
+/* DC_CONTEXT: act = sum of the segments / sum of the exponentials. A block takes NT / R channels at a time, four
  * threads a quad of channels of one row. */
 template <int R, int NT> DC_DEVICE void dc_context_exact(const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { LANES = 4, CHANNELS = NT / R, PAIR = 2 };
@@ -91,7 +91,7 @@ template <int R, int NT> DC_DEVICE void dc_silu_exact(const dc_frame &f, const d
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* DC_RESIDUAL: a block takes four rows of 64 channels, two threads a channel; a convolution needs the rows before. */
+/* DC_RESIDUAL: a block takes four rows of 64 channels, a thread each; a convolution needs the rows before. */
 template <int R, int NT>
 DC_DEVICE void dc_residual_exact(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { LANES = NT / DC_UNIT, QUADS = R / 4, ROWS = 4 / LANES };

@@ -1,15 +1,16 @@
 /*
  * product_exact.cuh - products in the canonical order at the rate of the multipliers.
  *
- * A warp takes one segment of 64 input channels of 256 outputs: a lane has 8 outputs (lane + 32 j) and all R rows in
- * registers, runs the segment from left to right, and the four warps of a block take four neighbouring segments, which
- * are then folded in shared memory as the tree of canon.h has it; a group of eight keeps its first half's node in
- * registers. What a group adds goes to `partial`; the phase that reads it finishes the tree.
+ * A pair of warps takes one segment of 64 input channels of 256 outputs, each half of the rows: a lane has 8 outputs
+ * (lane + 32 j) of them in registers and runs the segment from left to right. The four pairs of a block take four
+ * neighbouring segments, which are then folded in shared memory as the tree of canon.h has it; a group of eight keeps
+ * its first half's node in registers. What a group adds goes to `partial`; the phase that reads it finishes the tree.
  *
- * Each warp has a ring of its own in shared memory, which its lane 0 keeps full with bulk copies: a stage is 16
+ * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 16
  * channels (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
- * broadcast. Four channels are one turn of the inner loop: at R = 16, 512 multiply-adds, 16 loads of activations, 8 of
- * weights and 32 conversions, which the nearest instruction cache holds.
+ * broadcast. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
+ * weights and 32 conversions, which the nearest instruction cache holds. Four such warps on a scheduler hide each
+ * other's loads, which two with all rows did not.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
 #define DF_CUDA_PRODUCT_EXACT_CUH
@@ -19,8 +20,8 @@
 #include <cuda_fp16.h>
 
 enum {
-    DC_EXACT_THREADS = 128,
-    DC_EXACT_WARPS = 4,
+    DC_EXACT_THREADS = 256,
+    DC_EXACT_PAIRS = 4, /* of warps */
     DC_LANE_OUTPUTS = 8,
     DC_LANES_WARP = 32,
     DC_EXACT_STAGES = 2,
@@ -50,12 +51,12 @@ template <int R> struct dc_exact_stage {
     float x[16 * R];
 };
 template <int R> struct dc_exact_ring {
-    dc_exact_stage<R> stage[DC_EXACT_WARPS][DC_EXACT_STAGES];
-    unsigned long long full[DC_EXACT_WARPS][DC_EXACT_STAGES];
+    dc_exact_stage<R> stage[DC_EXACT_PAIRS][DC_EXACT_STAGES];
+    unsigned long long full[DC_EXACT_PAIRS][DC_EXACT_STAGES];
 };
 template <int R> struct dc_exact_memory {
-    enum { QUADS = 2, PASSES = R / 4 / QUADS, PLANE = DC_TILE + 4 }; /* the pad keeps both quads in different banks */
-    float4 exchange[DC_EXACT_WARPS][QUADS][PLANE];
+    enum { QUADS = 2, PLANE = DC_TILE + 4 }; /* the pad keeps both quads in different banks */
+    float4 exchange[DC_EXACT_PAIRS][QUADS][PLANE];
 };
 
 /* What four channels of an output are in shared memory, and weight k of them, k a constant after unrolling; d is the
@@ -90,7 +91,7 @@ template <> struct dc_four<DF_Q4_0> {
 };
 #undef DC_WEIGHT
 
-/* What a warp works on: a segment of a tile; segment < 0: none. */
+/* What a pair works on: a segment of a tile; segment < 0: none. */
 struct dc_work {
     const char *weights;
     const __half *scales;
@@ -101,12 +102,12 @@ template <int T> DC_DEVICE size_t dc_segment_bytes() {
     return (size_t)DC_TILE * DC_UNIT / dc_width<T>::STEP * dc_width<T>::BYTES;
 }
 
-/* Warp `warp` in quarter `quarter` of unit `unit`. Units go tile by tile first. */
-template <int T> DC_DEVICE dc_work dc_exact_work(const dc_product &p, int unit, int quarter, int warp) {
+/* Pair `pair` in quarter `quarter` of unit `unit`. Units go tile by tile first. */
+template <int T> DC_DEVICE dc_work dc_exact_work(const dc_product &p, int unit, int quarter, int pair) {
     dc_work work = {nullptr, nullptr, -1};
     if (unit >= p.tiles * p.groups) return work;
     int tile = unit % p.tiles, part = 0;
-    const int group = unit / p.tiles, segment = group * p.run + quarter * DC_EXACT_RUN + warp;
+    const int group = unit / p.tiles, segment = group * p.run + quarter * DC_EXACT_RUN + pair;
     if (segment >= p.segments) return work;
     while (part + 1 < p.parts && tile >= p.part[part].tiles) tile -= p.part[part++].tiles;
     const size_t at = (size_t)tile * p.segments + segment;
@@ -116,7 +117,7 @@ template <int T> DC_DEVICE dc_work dc_exact_work(const dc_product &p, int unit, 
     return work;
 }
 
-/* Where the ring of a warp stands: the stage that is next to be used, over all phases. */
+/* Where the ring of a pair stands: the stage that is next to be used, over all phases. */
 struct dc_exact_turn {
     int slot;
     unsigned parity;
@@ -127,17 +128,17 @@ template <int R, int T> struct dc_fetcher {
     int unit, quarter, step;
     dc_work work;
 
-    __device__ __forceinline__ void skip_empty(const dc_product &p, int quarters, int warp, int blocks) {
-        while (work.segment < 0 && unit < p.tiles * p.groups) advance(p, quarters, warp, blocks);
+    __device__ __forceinline__ void skip_empty(const dc_product &p, int quarters, int pair, int blocks) {
+        while (work.segment < 0 && unit < p.tiles * p.groups) advance(p, quarters, pair, blocks);
     }
-    __device__ __forceinline__ void advance(const dc_product &p, int quarters, int warp, int blocks) {
+    __device__ __forceinline__ void advance(const dc_product &p, int quarters, int pair, int blocks) {
         if (++quarter == quarters) quarter = 0, unit += blocks;
-        work = dc_exact_work<T>(p, unit, quarter, warp);
+        work = dc_exact_work<T>(p, unit, quarter, pair);
         step = 0;
     }
     /* One thread: fills a stage. */
     __device__ __forceinline__ void fetch(dc_exact_stage<R> &s, unsigned long long *full, const float *act,
-                                          unsigned long long hint, const dc_product &p, int quarters, int warp,
+                                          unsigned long long hint, const dc_product &p, int quarters, int pair,
                                           int blocks) {
         enum { STEP = dc_width<T>::STEP, WEIGHTS = DC_TILE * dc_width<T>::BYTES, INPUT = STEP * R * 4 };
         if (work.segment < 0) return;
@@ -145,15 +146,21 @@ template <int R, int T> struct dc_fetcher {
         dc_bulk(s.weights, work.weights + (size_t)step * WEIGHTS, WEIGHTS, full, hint);
         dc_bulk_plain(s.x, act + ((size_t)work.segment * DC_UNIT + step * STEP) * R, INPUT, full);
         if (++step == DC_UNIT / STEP) {
-            advance(p, quarters, warp, blocks);
-            skip_empty(p, quarters, warp, blocks);
+            advance(p, quarters, pair, blocks);
+            skip_empty(p, quarters, pair, blocks);
         }
     }
 };
 
-template <int R, int T>
-DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][R], const unsigned char *weights, const float *x, int half,
-                             const float (&d)[DC_LANE_OUTPUTS]) {
+/* The warps of a pair are done with a stage. */
+DC_DEVICE void dc_pair_sync(int pair) {
+    asm volatile("bar.sync %0, %1;" ::"r"(pair + 2), "n"(2 * DC_LANES_WARP) : "memory");
+}
+
+/* ROWS of the R rows, whose first x points to. */
+template <int R, int ROWS, int T>
+DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][ROWS], const unsigned char *weights, const float *x,
+                             int half, const float (&d)[DC_LANE_OUTPUTS]) {
     typedef typename dc_four<T>::type four;
     four w[DC_LANE_OUTPUTS];
 #pragma unroll
@@ -161,15 +168,15 @@ DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][R], const unsigned ch
         w[j] = *reinterpret_cast<const four *>(weights + j * DC_LANES_WARP * sizeof(four));
 #pragma unroll
     for (int k = 0; k < DC_TURN; k++) {
-        float xk[R];
+        float xk[ROWS];
 #pragma unroll
-        for (int r = 0; r < R; r += 4)
+        for (int r = 0; r < ROWS; r += 4)
             *reinterpret_cast<float4 *>(xk + r) = *reinterpret_cast<const float4 *>(x + k * R + r);
 #pragma unroll
         for (int j = 0; j < DC_LANE_OUTPUTS; j++) {
             const float weight = dc_four<T>::weight(w[j], k, half, d[j]);
 #pragma unroll
-            for (int r = 0; r < R; r++) acc[j][r] = fmaf(weight, xk[r], acc[j][r]);
+            for (int r = 0; r < ROWS; r++) acc[j][r] = fmaf(weight, xk[r], acc[j][r]);
         }
     }
 }
@@ -183,10 +190,13 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
         STEPS = DC_UNIT / STEP,
         QUADS = 2,
         PASSES = R / 8,
+        ROWS = R / 2, /* of a warp */
         EACH = DC_TILE * QUADS / DC_EXACT_THREADS
     };
     const bool scaled = T == DF_Q8_0 || T == DF_Q4_0;
     const int warp = thread / DC_LANES_WARP, lane = thread % DC_LANES_WARP;
+    const int pair = warp % DC_EXACT_PAIRS, share = warp / DC_EXACT_PAIRS;
+    const bool fetches = share == 0 && lane == 0;
     const int quarters = p.run / DC_EXACT_RUN, units = p.tiles * p.groups;
     const int start = (block + blocks - p.first_unit % blocks) % blocks;
     const unsigned long long hint = dc_evict_first();
@@ -196,22 +206,22 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
     dc_fetcher<R, T> fetcher;
     fetcher.unit = start;
     fetcher.quarter = fetcher.step = 0;
-    fetcher.work = dc_exact_work<T>(p, start, 0, warp);
-    if (lane == 0) {
+    fetcher.work = dc_exact_work<T>(p, start, 0, pair);
+    if (fetches) {
         asm volatile("fence.proxy.async;" ::: "memory"); /* the activations were written by ordinary stores */
-        fetcher.skip_empty(p, quarters, warp, blocks);
+        fetcher.skip_empty(p, quarters, pair, blocks);
         for (int i = 0, slot = turn.slot; i < DC_EXACT_STAGES; i++, slot = (slot + 1) % DC_EXACT_STAGES)
-            fetcher.fetch(ring.stage[warp][slot], &ring.full[warp][slot], act, hint, p, quarters, warp, blocks);
+            fetcher.fetch(ring.stage[pair][slot], &ring.full[pair][slot], act, hint, p, quarters, pair, blocks);
     }
     for (int unit = start; unit < units; unit += blocks)
         for (int quarter = 0; quarter < quarters; quarter++) {
             const bool last = quarter + 1 == quarters;
-            const dc_work work = dc_exact_work<T>(p, unit, quarter, warp);
-            float acc[DC_LANE_OUTPUTS][R], d[DC_LANE_OUTPUTS] = {};
+            const dc_work work = dc_exact_work<T>(p, unit, quarter, pair);
+            float acc[DC_LANE_OUTPUTS][ROWS], d[DC_LANE_OUTPUTS] = {};
 #pragma unroll
             for (int j = 0; j < DC_LANE_OUTPUTS; j++)
 #pragma unroll
-                for (int r = 0; r < R; r++) acc[j][r] = 0.0f;
+                for (int r = 0; r < ROWS; r++) acc[j][r] = 0.0f;
             if (work.segment >= 0)
 #pragma unroll 1
                 for (int step = 0; step < STEPS; step++) {
@@ -219,16 +229,16 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
 #pragma unroll
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++)
                             d[j] = __half2float(work.scales[((step / 2) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
-                    dc_exact_stage<R> &s = ring.stage[warp][turn.slot];
-                    dc_barrier_wait(&ring.full[warp][turn.slot], turn.parity);
+                    dc_exact_stage<R> &s = ring.stage[pair][turn.slot];
+                    dc_barrier_wait(&ring.full[pair][turn.slot], turn.parity);
 #pragma unroll 1
                     for (int half = 0; half < STEP / DC_TURN; half++)
-                        dc_exact_four<R, T>(acc,
-                                            s.weights + lane * sizeof(four) +
-                                                (T == DF_Q4_0 ? half / 2 : half) * (DC_TILE * sizeof(four)),
-                                            s.x + half * DC_TURN * R, half % 2, d);
-                    __syncwarp();
-                    if (lane == 0) fetcher.fetch(s, &ring.full[warp][turn.slot], act, hint, p, quarters, warp, blocks);
+                        dc_exact_four<R, ROWS, T>(acc,
+                                                  s.weights + lane * sizeof(four) +
+                                                      (T == DF_Q4_0 ? half / 2 : half) * (DC_TILE * sizeof(four)),
+                                                  s.x + half * DC_TURN * R + share * ROWS, half % 2, d);
+                    dc_pair_sync(pair);
+                    if (fetches) fetcher.fetch(s, &ring.full[pair][turn.slot], act, hint, p, quarters, pair, blocks);
                     if (++turn.slot == DC_EXACT_STAGES) turn.slot = 0, turn.parity ^= 1u;
                 }
             float *partial = p.partial + ((size_t)(unit % p.tiles) * p.groups + unit / p.tiles) * (DC_TILE * R);
@@ -236,12 +246,16 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
             for (int pass = 0; pass < PASSES; pass++) {
                 __syncthreads();
 #pragma unroll
-                for (int q = 0; q < QUADS; q++)
+                for (int q = 0; q < ROWS / 4; q++) {
+                    const int quad = share * (ROWS / 4) + q;
+                    if (quad / QUADS == pass)
 #pragma unroll
-                    for (int j = 0; j < DC_LANE_OUTPUTS; j++) {
-                        const float *a = &acc[j][4 * (QUADS * pass + q)];
-                        m.exchange[warp][q][j * DC_LANES_WARP + lane] = make_float4(a[0], a[1], a[2], a[3]);
-                    }
+                        for (int j = 0; j < DC_LANE_OUTPUTS; j++) {
+                            const float *a = &acc[j][4 * q];
+                            m.exchange[pair][quad % QUADS][j * DC_LANES_WARP + lane] =
+                                make_float4(a[0], a[1], a[2], a[3]);
+                        }
+                }
                 __syncthreads();
 #pragma unroll
                 for (int e = 0; e < EACH; e++) {

@@ -1,4 +1,4 @@
-/* program_exact.cu - the exact class's resident kernel: two blocks of four warps on each multiprocessor. */
+/* program_exact.cu - the exact class's resident kernel: two blocks of eight warps on each multiprocessor. */
 #include "cuda/program.cuh"
 
 #include "cuda/attend_exact.cuh"
@@ -91,7 +91,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     enum { NT = DC_EXACT_THREADS };
     dc_exact_turn turn = {0, 0};
     unsigned parity = 0;
-    if (at.thread < DC_EXACT_WARPS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
+    if (at.thread < DC_EXACT_PAIRS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
     if (at.thread < DC_ROW_BUFFERS) dc_barrier_init(s.rows_full + at.thread, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
@@ -117,7 +117,8 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             dc_attender<R> attender = attender_of<R>(parity);
             dc_keys_early<R>(attender, f, p, at);
             dc_heads<R, NT>(s.finish, f, p, at);
-            dc_before_bulk(); /* the block's queries, keys and values are read by bulk copies */
+            dc_before_bulk(); /* over the tiles come queries */
+            dc_before_bulk_reads();
             break;
         }
         case DC_CACHE:
