@@ -103,11 +103,6 @@ DC_DEVICE void dc_keys_early(dc_attender<R> &a, const dc_frame &f, const dc_phas
     }
 }
 
-/* Of a thread that has written shared memory which a bulk copy will overwrite. */
-DC_DEVICE void dc_before_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/* Of one that has written memory which bulk copies will read, and of one that will have it read. */
-DC_DEVICE void dc_before_bulk_reads() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
 /* s[i][j] += one half's channels of key `keys + 8 i` times query j. */
 DC_DEVICE void dc_dot(float (&s)[8][4], const float *keys, const float *queries, int length) {
 #pragma unroll 1
@@ -146,10 +141,10 @@ DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
     const int half = at.thread / 128, key0 = at.thread % 8, query0 = at.thread % 128 / 8 * 4;
     if (count <= 0) return;
     dc_before_bulk_reads();
+    a.bring_queries(f, dc_item_at<R>(f, span.first), at.thread);
     for (int n = 0; n < 2 && n < count; n++) {
         if (!dc_item_early<R>(f, span.first + n)) a.bring(n, f, p.k, span.first + n, at.thread);
     }
-    a.bring_queries(f, dc_item_at<R>(f, span.first), at.thread);
     if (count == 1) a.bring(1, f, p.v, span.first, at.thread);
     dc_load_seen<R, NT>(a.m.low, a.m.high, f, p.layer, at);
     for (int n = 0; n < count; n++) {
@@ -285,16 +280,20 @@ DC_DEVICE void dc_values_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
         bool all = true; /* every row sees every key of the item */
 #pragma unroll
         for (int row = 0; row < R; row++) all = all && m.low[row] <= item.key && m.high[row] >= item.key + item.keys;
+        const int query = at.thread % (DC_QUERIES / 4) * 4; /* of the thread's weights */
+        float largest[4];
+#pragma unroll
+        for (int q = 0; q < 4; q++) largest[q] = dc_largest<R>(m, query + q);
 #pragma unroll 2
         for (int e = 0; e < FOURS; e++) {
-            const int i = at.thread + e * NT, key = i / (DC_QUERIES / 4), query = i % (DC_QUERIES / 4) * 4;
+            const int key = at.thread / (DC_QUERIES / 4) + e * (NT / (DC_QUERIES / 4));
             float w[4];
             *reinterpret_cast<float4 *>(w) = *reinterpret_cast<const float4 *>(&weight[key][query]);
 #pragma unroll
             for (int q = 0; q < 4; q++) {
                 const int row = (query + q) % R;
                 const bool visible = all || (item.key + key >= m.low[row] && item.key + key < m.high[row]);
-                w[q] = visible ? df_exp(w[q] - dc_largest<R>(m, query + q)) : -1.0f;
+                w[q] = visible ? df_exp(w[q] - largest[q]) : -1.0f;
             }
             *reinterpret_cast<float4 *>(&weight[key][query]) = *reinterpret_cast<const float4 *>(w);
         }

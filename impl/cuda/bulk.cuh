@@ -38,6 +38,10 @@ DC_DEVICE void dc_bulk_plain(void *shared, const void *global, unsigned bytes, u
                  "l"(global), "r"(bytes), "r"(dc_shared(b))
                  : "memory");
 }
+/* Of a thread that has written shared memory which a bulk copy will overwrite. */
+DC_DEVICE void dc_before_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* Of one that has written memory which bulk copies will read, and of one that will have it read. */
+DC_DEVICE void dc_before_bulk_reads() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 DC_DEVICE unsigned long long dc_evict_first() {
     unsigned long long policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

@@ -9,6 +9,7 @@
 #define DF_CUDA_FINISH_EXACT_CUH
 
 #include "cuda/attend.cuh"
+#include "cuda/bulk.cuh"
 
 DC_DEVICE float4 dc_shuffled(float4 v, int mask) {
     return make_float4(__shfl_xor_sync(0xffffffffu, v.x, mask), __shfl_xor_sync(0xffffffffu, v.y, mask),
@@ -69,7 +70,7 @@ template <int R, int NT> DC_DEVICE void dc_context_exact(const dc_frame &f, cons
         const float mine = lane == 0 ? y.x : lane == 1 ? y.y : lane == 2 ? y.z : y.w;
         act[(size_t)(c + lane) * R + row] = c < p.n ? mine / total : 0.0f;
     }
-    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
+    dc_before_bulk_reads();
 }
 
 /* DC_SILU: a pair of threads takes four rows of a channel, one sums the gate and the other the rest, two rows each. */
@@ -88,7 +89,7 @@ template <int R, int NT> DC_DEVICE void dc_silu_exact(const dc_frame &f, const d
         if (channel < p.n) act = make_float2(df_silu(gate0) * up0, df_silu(gate1) * up1);
         reinterpret_cast<float2 *>(f.act)[i] = act;
     }
-    asm volatile("fence.proxy.async;" ::: "memory");
+    dc_before_bulk_reads();
 }
 
 /* DC_RESIDUAL: a block takes four rows of 64 channels, a thread each; a convolution needs the rows before. */

@@ -208,7 +208,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
     fetcher.quarter = fetcher.step = 0;
     fetcher.work = dc_exact_work<T>(p, start, 0, pair);
     if (fetches) {
-        asm volatile("fence.proxy.async;" ::: "memory"); /* the activations were written by ordinary stores */
+        dc_before_bulk_reads(); /* the activations were written by ordinary stores */
         fetcher.skip_empty(p, quarters, pair, blocks);
         for (int i = 0, slot = turn.slot; i < DC_EXACT_STAGES; i++, slot = (slot + 1) % DC_EXACT_STAGES)
             fetcher.fetch(ring.stage[pair][slot], &ring.full[pair][slot], act, hint, p, quarters, pair, blocks);
@@ -253,7 +253,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++) {
                             const float *a = &acc[j][4 * q];
                             m.exchange[pair][quad % QUADS][j * DC_LANES_WARP + lane] =
-                                make_float4(a[0], a[1], a[2], a[3]);
+                                make_float4(a[1], a[0], a[3], a[2]);
                         }
                 }
                 __syncthreads();
@@ -264,7 +264,8 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                                       dc_add(m.exchange[2][q][o], m.exchange[3][q][o]));
                     if (quarter != 0) v = dc_add(left[pass][e], v);
                     if (last)
-                        reinterpret_cast<float4 *>(partial)[o * (R / 4) + QUADS * pass + q] = v;
+                        reinterpret_cast<float4 *>(partial)[o * (R / 4) + QUADS * pass + q] =
+                            make_float4(v.y, v.x, v.w, v.z);
                     else
                         left[pass][e] = v;
                 }

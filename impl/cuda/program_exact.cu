@@ -16,6 +16,7 @@ template <int R> struct exact_shared {
         dc_exact_memory<R> exact;
     };
     unsigned long long rows_full[DC_ROW_BUFFERS];
+    dc_frame frame; /* for functions that are not inlined: a parameter's address would mean loads from memory */
     dc_phase phase[2];
     int block;
     static_assert(sizeof(dc_rows[2]) <= sizeof(dc_exact_ring<R>::stage), "attention's rows must spare the barriers");
@@ -54,20 +55,18 @@ template <int R> DC_DEVICE dc_attender<R> attender_of(unsigned parity) {
 }
 
 /* Attention likewise, so that its registers are its own. These return the next parities of the attender's barriers. */
-template <int R>
-__device__ __noinline__ unsigned run_scores(const dc_frame *f, int slot, unsigned parity, int thread, int blocks) {
+template <int R> __device__ __noinline__ unsigned run_scores(int slot, unsigned parity, int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_attender<R> attender = attender_of<R>(parity);
-    dc_scores_exact<R, DC_EXACT_THREADS>(attender, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+    dc_scores_exact<R, DC_EXACT_THREADS>(attender, s.frame, s.phase[slot], dc_place{thread, s.block, blocks});
     return attender.parity;
 }
-template <int R>
-__device__ __noinline__ unsigned run_values(const dc_frame *f, int slot, unsigned parity, int thread, int blocks) {
+template <int R> __device__ __noinline__ unsigned run_values(int slot, unsigned parity, int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_attender<R> attender = attender_of<R>(parity);
-    dc_values_exact<R, DC_EXACT_THREADS>(attender, *f, s.phase[slot], dc_place{thread, s.block, blocks});
+    dc_values_exact<R, DC_EXACT_THREADS>(attender, s.frame, s.phase[slot], dc_place{thread, s.block, blocks});
     return attender.parity;
 }
 
@@ -85,7 +84,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
 #if DC_RESIDENT
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    if (threadIdx.x == 0) s.block = place_of_block<R>(f);
+    if (threadIdx.x == 0) {
+        s.block = place_of_block<R>(f);
+        s.frame = f;
+    }
     __syncthreads();
     const dc_place at = {(int)threadIdx.x, s.block, (int)gridDim.x};
     enum { NT = DC_EXACT_THREADS };
@@ -115,7 +117,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             break;
         case DC_QKV: {
             dc_attender<R> attender = attender_of<R>(parity);
-            dc_keys_early<R>(attender, f, p, at);
+            dc_keys_early<R>(attender, s.frame, p, at);
             dc_heads<R, NT>(s.finish, f, p, at);
             dc_before_bulk(); /* over the tiles come queries */
             dc_before_bulk_reads();
@@ -125,10 +127,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             dc_heads<R, NT>(s.finish, f, p, at);
             break;
         case DC_SCORES:
-            parity = run_scores<R>(&f, i & 1, parity, at.thread, at.blocks);
+            parity = run_scores<R>(i & 1, parity, at.thread, at.blocks);
             break;
         case DC_VALUES:
-            parity = run_values<R>(&f, i & 1, parity, at.thread, at.blocks);
+            parity = run_values<R>(i & 1, parity, at.thread, at.blocks);
             break;
         case DC_CONTEXT:
             dc_context_exact<R, NT>(f, p, at);
