@@ -9,8 +9,7 @@
  * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 16
  * channels (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
  * broadcast. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
- * weights and 32 conversions, which the nearest instruction cache holds. Four such warps on a scheduler hide each
- * other's loads, which two with all rows did not.
+ * weights and 32 conversions, which the nearest instruction cache holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
 #define DF_CUDA_PRODUCT_EXACT_CUH
@@ -253,7 +252,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++) {
                             const float *a = &acc[j][4 * q];
                             m.exchange[pair][quad % QUADS][j * DC_LANES_WARP + lane] =
-                                make_float4(a[1], a[0], a[3], a[2]);
+                                make_float4(a[0], a[1], a[2], a[3]);
                         }
                 }
                 __syncthreads();
@@ -264,8 +263,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                                       dc_add(m.exchange[2][q][o], m.exchange[3][q][o]));
                     if (quarter != 0) v = dc_add(left[pass][e], v);
                     if (last)
-                        reinterpret_cast<float4 *>(partial)[o * (R / 4) + QUADS * pass + q] =
-                            make_float4(v.y, v.x, v.w, v.z);
+                        reinterpret_cast<float4 *>(partial)[o * (R / 4) + QUADS * pass + q] = v;
                     else
                         left[pass][e] = v;
                 }

@@ -28,7 +28,7 @@ enum {
     DC_MOST_SHARES = 160,   /* segments of keys times heads that 64 channels meet, fast attention */
     DC_ARRIVALS = 1024,
     DC_FAST_RUN = 8, /* segments of a group, fast class */
-    DC_EXACT_RUN = 4 /* the least, exact class: one for each warp */
+    DC_EXACT_RUN = 4 /* the least, exact class: one for each pair of warps */
 };
 
 typedef enum dc_kind {
