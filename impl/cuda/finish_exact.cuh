@@ -130,9 +130,7 @@ DC_DEVICE void dc_residual_exact(dc_finish_memory<R> &m, const dc_frame &f, cons
             m.other.v[channel][row] = y;
         }
         dc_sync<NT>();
-        if (at.thread < 4)
-            f.ss[segment * R + 4 * quad + at.thread] =
-                dc_squares<R, NT>(m.other, 4 * quad + at.thread, 0, last - first);
+        if (at.thread < 4) f.ss[segment * R + 4 * quad + at.thread] = dc_squares<R>(m.other, 4 * quad + at.thread, 0);
         dc_sync<NT>();
     }
 }
