@@ -104,7 +104,8 @@ DC_DEVICE void dc_residual_exact(dc_finish_memory<R> &m, const dc_frame &f, cons
                   row0 = 4 * quad + ROWS * lane;
         float x[ROWS];
 #pragma unroll
-        for (int e = 0; e < ROWS; e++) x[e] = row0 + e < f.rows ? __ldcg(p.x + (size_t)(row0 + e) * p.n + known) : 0.0f;
+        for (int e = 0; e < ROWS; e++)
+            x[e] = p.x != nullptr && row0 + e < f.rows ? __ldcg(p.x + (size_t)(row0 + e) * p.n + known) : 0.0f;
 #pragma unroll 1
         for (int q = convolved ? max(4 * quad - f.taps + 1, 0) / 4 : quad; q <= quad; q++) {
             const float *from = p.a.partial + (size_t)(known / DC_TILE) * (size_t)p.a.groups * (DC_TILE * R) +
