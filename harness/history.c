@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "json_number.h"
+#include "json_text.h"
 #include "sha256.h"
 
 #include <errno.h>
@@ -90,7 +91,7 @@ static char *line_of(const dp_result_file *file, bool after_torn, size_t *length
     cJSON *cases = cJSON_AddArrayToObject(object, "cases");
     for (int i = 0; i < file->count; i++)
         cJSON_AddItemToArray(cases, case_line(&file->item[i], file->item[i].options.filter));
-    char *text = cases != NULL && cJSON_GetArraySize(cases) == file->count ? cJSON_PrintUnformatted(object) : NULL;
+    char *text = cases != NULL && cJSON_GetArraySize(cases) == file->count ? dp_json_print(object, false) : NULL;
     cJSON_Delete(object);
     if (text == NULL) return NULL;
     const size_t size = strlen(text) + 3;

@@ -43,6 +43,8 @@
     X(check)                                                                                                           \
     X(result)                                                                                                          \
     X(report)                                                                                                          \
+    X(junit)                                                                                                           \
+    X(printable)                                                                                                       \
     X(history)                                                                                                         \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \

@@ -86,7 +86,7 @@ START_TEST(values_that_are_not_finite_are_told_in_every_format) {
     char *text = rendered(RESULT_NAN, streams[_i]);
     static const char *const word[] = {[DP_REPORT_TEXT] = "values that are not finite cannot be held against it",
                                        [DP_REPORT_MARKDOWN] = "| none |",
-                                       [DP_REPORT_JUNIT] = "not finite",
+                                       [DP_REPORT_JUNIT] = "which leaves no distance",
                                        [DP_REPORT_GITHUB] = "::error title=tiny-plain FAIL at layers.0.mlp."};
     holds(text, word[streams[_i]]);
     free(text);
