@@ -105,6 +105,12 @@ int cmd_check(int argc, char **argv) {
     options.numeric_class = run.numeric_class;
     options.products = run.products;
     if (run.list) return dp_check_list(&options);
+    dp_destinations files = {.command = "check"};
+    dp_run_destinations(&run, &files);
+    dp_destination_spare(&files, options.oracle);
+    dp_destination_spare(&files, options.head);
+    dp_destination_spare_checkpoint(&files, options.checkpoint);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     options.report = dp_run_wants_result(&run);
     char *command = dp_command_line(argc, argv);
     cJSON *document = options.report

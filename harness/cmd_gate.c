@@ -110,6 +110,18 @@ static int prepare_cases(const dp_case_list *list, const char *filter) {
     return finish_selection(filter, prepared);
 }
 
+static int check_destinations(const dp_case_list *list, const char *path, const dp_run_options *run) {
+    dp_destinations files = {.command = "gate"};
+    dp_run_destinations(run, &files);
+    dp_destination_spare(&files, path);
+    for (int i = 0; i < list->count; i++) {
+        dp_destination_spare(&files, list->item[i].oracle);
+        dp_destination_spare(&files, list->item[i].synth_config);
+        dp_destination_spare_checkpoint(&files, list->item[i].checkpoint);
+    }
+    return dp_destinations_check(&files);
+}
+
 static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
     gate g = {.run = run, .to = run->json ? stderr : stdout};
     int listed = 0;
@@ -157,8 +169,10 @@ int cmd_gate(int argc, char **argv) {
     df_error err;
     if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("gate", &err);
     char *command = dp_command_line(argc, argv);
-    code = prepare ? prepare_cases(&list, run.filter)
-                   : run_cases(&list, &run, command != NULL ? command : "dflash-parity gate");
+    code = prepare || run.list ? DP_EXIT_PASS : check_destinations(&list, path, &run);
+    if (code == DP_EXIT_PASS)
+        code = prepare ? prepare_cases(&list, run.filter)
+                       : run_cases(&list, &run, command != NULL ? command : "dflash-parity gate");
     free(command);
     dp_cases_release(&list);
     return code;

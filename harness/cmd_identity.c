@@ -8,6 +8,7 @@
 
 #include "cases.h"
 #include "cli.h"
+#include "destinations.h"
 #include "environment.h"
 #include "error.h"
 #include "identity_report.h"
@@ -314,6 +315,13 @@ int cmd_identity(int argc, char **argv) {
         return dp_usage_error("identity", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'",
                               d.precision);
     d.to = d.run.json ? stderr : stdout;
+    dp_destinations files = {.command = "identity"};
+    dp_destination_add(&files, (dp_destination){"--out", d.run.out, false});
+    dp_destination_add(&files, (dp_destination){"--digests", d.digests, false});
+    dp_destination_spare(&files, d.against);
+    dp_destination_spare(&files, d.cases);
+    dp_destination_spare_checkpoint(&files, d.checkpoint);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     char *command = dp_command_line(argc, argv);
     d.command = command != NULL ? command : "dflash-parity identity";
     if (!d.run.list && (d.run.json || d.run.out != NULL)) {

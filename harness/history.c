@@ -1,6 +1,7 @@
 /* history.c - see history.h: the line of a run, and appending it. */
 #include "history.h"
 
+#include "atomic_file.h"
 #include "error.h"
 #include "json_number.h"
 #include "json_text.h"
@@ -142,4 +143,13 @@ df_status dp_history_append(const char *path, const dp_result_file *file, df_err
     if (status == DF_OK) status = append_locked(fd, path, file, err);
     if (close(fd) != 0 && status == DF_OK) status = fail(err, "history.write", path, "closed");
     return status;
+}
+
+df_status dp_history_check(const char *path, df_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0) return dp_atomic_check(path, err);
+    const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+    if (fd < 0) return fail(err, "history.open", path, "opened");
+    close(fd);
+    return DF_OK;
 }

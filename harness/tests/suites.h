@@ -44,6 +44,7 @@
     X(result)                                                                                                          \
     X(report)                                                                                                          \
     X(junit)                                                                                                           \
+    X(destinations)                                                                                                    \
     X(printable)                                                                                                       \
     X(history)                                                                                                         \
     X(pages)                                                                                                           \
