@@ -219,3 +219,19 @@ df_status dp_case_prepare(const dp_case *item, df_error *err) {
     free(recipe);
     return status;
 }
+
+/* What a case takes whatever its size, in bytes of checkpoint. */
+static const double OVERHEAD = 4e7;
+
+double dp_checkpoint_work(const char *folder) {
+    char model[PATH_SIZE];
+    struct stat info;
+    const bool there =
+        snprintf(model, sizeof model, "%s/model.safetensors", folder) < PATH_SIZE && stat(model, &info) == 0;
+    return OVERHEAD + (there ? (double)info.st_size : 0.0);
+}
+
+double dp_case_work(const dp_case *item) {
+    const double there = dp_checkpoint_work(item->checkpoint);
+    return there > OVERHEAD ? there : OVERHEAD + dp_synth_bytes(item->synth_config, &item->synth);
+}

@@ -1,6 +1,7 @@
 /* cmd_check.c - `dflash-parity check`: the command line round dp_check. */
 #include "commands.h"
 
+#include "cases.h"
 #include "cli.h"
 #include "colour.h"
 #include "output.h"
@@ -117,7 +118,12 @@ int cmd_check(int argc, char **argv) {
                           ? dp_document_begin("check", command != NULL ? command : "dflash-parity check", run.filter)
                           : NULL;
     dp_result result;
+    dp_progress progress;
+    const double size = dp_checkpoint_work(options.checkpoint);
+    dp_progress_begin(&progress, "check", NULL, size);
+    options.progress = (dp_progress_part){.progress = &progress, .size = size};
     dp_check(&options, &result);
+    dp_progress_end(&progress);
     code = print_result(&result, &run, views, document);
     dp_result_release(&result);
     free(command);

@@ -45,6 +45,7 @@
     X(report)                                                                                                          \
     X(junit)                                                                                                           \
     X(destinations)                                                                                                    \
+    X(progress)                                                                                                        \
     X(printable)                                                                                                       \
     X(history)                                                                                                         \
     X(pages)                                                                                                           \
