@@ -57,6 +57,7 @@
     X(bench)                                                                                                           \
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
+    X(recipes)                                                                                                         \
     X(cuda)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);
