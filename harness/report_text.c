@@ -164,7 +164,7 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
         return;
     }
     if (result->verdict == DP_NOTHING) {
-        fprintf(to, "NOTHING COMPARED: the filter '%s' matches no stage and no arm; see --list for their names.\n",
+        fprintf(to, "NOTHING COMPARED: the filter '%s' matches no stage and no round; see --list.\n",
                 result->options->filter != NULL ? result->options->filter : "");
         return;
     }
