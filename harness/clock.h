@@ -24,7 +24,7 @@ static inline const char *dp_now(char text[DP_WHEN_TEXT]) {
     return text;
 }
 
-/* Whether the text is such a moment, of a day that there is. */
+/* Whether the text is such a moment, of a day that there is; such texts order as the moments do. */
 static inline bool dp_is_moment(const char *text) {
     char again[DP_WHEN_TEXT];
     struct tm utc = {.tm_mday = 0};

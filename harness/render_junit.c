@@ -9,6 +9,7 @@
  */
 #include "render.h"
 
+#include "clock.h"
 #include "divergence.h"
 #include "escape.h"
 
@@ -35,6 +36,11 @@ static totals count(const dp_result *r) {
 
 /* The schemas know no name that is empty or blank, and no time but seconds from 0. */
 static const char *named(const char *name) { return name[strspn(name, " ")] != '\0' ? name : "unnamed"; }
+
+/* Without the Z, which the stricter schema does not know; of a file that holds no moment, one that nobody believes. */
+static void moment_of(const dp_result_file *file, char out[DP_WHEN_TEXT]) {
+    snprintf(out, DP_WHEN_TEXT, "%.19s", dp_is_moment(file->when) ? file->when : "1970-01-01T00:00:00");
+}
 
 static double seconds_of(double value) { return isfinite(value) && value > 0.0 ? value : 0.0; }
 
@@ -151,11 +157,11 @@ static void verdict_test(FILE *to, const dp_result_case *item) {
 }
 
 static void suite(FILE *to, const dp_result_file *file, const dp_result_case *item, int id) {
-    char name[512], moment[32];
+    char name[512], moment[DP_WHEN_TEXT];
     const dp_result *r = &item->result;
     const totals t = count(r);
     snprintf(name, sizeof name, "%s %s %s", r->device.backend, r->device.numeric_class, item->options.oracle);
-    snprintf(moment, sizeof moment, "%.19s", file->when); /* without the Z, which the schema does not know */
+    moment_of(file, moment);
     fputs("  <testsuite", to);
     attribute(to, "name", name);
     fprintf(to, " id=\"%d\"", id);
@@ -176,8 +182,8 @@ static void suite(FILE *to, const dp_result_file *file, const dp_result_case *it
 /* A gate that ran no case: an empty document would look like success. */
 static void nothing(FILE *to, const dp_result_file *file) {
     fputs("  <testsuite name=\"gate\" id=\"0\" package=\"gate\"", to);
-    char moment[32];
-    snprintf(moment, sizeof moment, "%.19s", file->when);
+    char moment[DP_WHEN_TEXT];
+    moment_of(file, moment);
     attribute(to, "timestamp", moment);
     fputs(" hostname=\"localhost\" tests=\"1\" failures=\"0\" errors=\"1\" time=\"0.000\">\n    <properties/>\n", to);
     open_test(to, "verdict", "gate", "verdict", 0.0);

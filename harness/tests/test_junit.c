@@ -23,6 +23,7 @@ static cJSON *document_of(int kind) {
     cJSON *document = kind < 5 ? result_check((result_kind)kind) : result_gate(several, 4);
     result_put(document, "cases/0/case", hostile);
     result_put(document, "cases/0/oracle/path", "\"\"");
+    if (kind == RESULT_FAIL) result_put(document, "when", "\"2026-02-30T00:00:00Z\""); /* a day that there is not */
     result_put(document, "cases/0/seconds/total", kind == 0 ? "\"nan\"" : kind == 1 ? "-1e3" : "1e9");
     cJSON_AddStringToObject(result_at(document, "environment"), "", "of no name");
     cJSON_AddStringToObject(result_at(document, "environment"), "  ", "of a blank name");
