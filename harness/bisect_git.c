@@ -5,6 +5,7 @@
 #include "error.h"
 #include "git_history.h"
 #include "process.h"
+#include "progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,19 +19,18 @@ typedef struct hunt {
     dp_search search;
     char good_path[600];
     df_error *err;
+    dp_progress progress;
 } hunt;
 
 /* ---- One step ------------------------------------------------------------------------------------------------------
  */
 
-static void progress(const hunt *h, const dp_commit *commit) {
-    if (!isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\r\033[Kbisect: %d built, about %d to go: %.12s %.50s", h->out->builds,
-            h->search.state != NULL ? dp_search_steps(&h->search) : h->out->candidates, commit->hash, commit->subject);
-}
-
-static void progress_end(void) {
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+static void show(hunt *h, const dp_commit *commit) {
+    char what[120];
+    const int tried = h->out->steps - 1; /* this one is begun */
+    h->progress.total = h->search.state != NULL ? tried + dp_search_steps(&h->search) : 0.0;
+    snprintf(what, sizeof what, "%.12s %.50s", commit->hash, commit->subject);
+    dp_progress_update(&h->progress, tried, what);
 }
 
 /* Compares a step's run with the good one's. */
@@ -68,7 +68,7 @@ static df_status take_step(hunt *h, int candidate, dp_git_step **out) {
     *step = (dp_git_step){.candidate = candidate, .trial = DP_TRIAL_SKIPPED};
     *out = step;
     snprintf(name, sizeof name, "step%d", r->steps++);
-    progress(h, commit);
+    show(h, commit);
     TRY(dp_step_run_revision(h->options, r->scratch, commit, name, r->by_figures, &run, h->err));
     r->builds += run.built;
     snprintf(step->note, sizeof step->note, "%s", run.note);
@@ -179,8 +179,9 @@ df_status dp_bisect_git(const dp_git_options *options, dp_git_result *out, df_er
     df_status status = dp_scratch_make(out->scratch, err);
     if (status == DF_OK) {
         dp_interruptions_begin();
+        dp_progress_begin(&h.progress, "bisect", "revisions", 0.0);
         status = search(&h);
-        progress_end();
+        dp_progress_end(&h.progress);
         if (status != DF_OK) dp_scratch_remove(out->scratch);
         dp_interruptions_end();
     }

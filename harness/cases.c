@@ -2,6 +2,7 @@
 #include "cases.h"
 
 #include "error.h"
+#include "printable.h"
 #include "text_file.h"
 
 #include <cjson/cJSON.h>
@@ -65,7 +66,8 @@ static const char *read_case(const cJSON *object, dp_case *item) {
     item->checkpoint = string_of(object, "checkpoint");
     item->oracle = string_of(object, "oracle");
     item->stored = cJSON_IsTrue(stored);
-    if (item->name == NULL) return "name, a string";
+    const size_t shown = item->name != NULL ? df_printable(item->name, NULL, 0) : 0;
+    if (shown == 0 || shown != strlen(item->name)) return "name, a string without control characters";
     if (item->checkpoint == NULL) return "checkpoint, the path of a folder";
     if (item->oracle == NULL) return "oracle, the path of a file";
     if (!cJSON_IsBool(stored)) return "stored, true or false";
@@ -216,4 +218,20 @@ df_status dp_case_prepare(const dp_case *item, df_error *err) {
     }
     free(recipe);
     return status;
+}
+
+/* What a case takes whatever its size, in bytes of checkpoint. */
+static const double OVERHEAD = 4e7;
+
+double dp_checkpoint_work(const char *folder) {
+    char model[PATH_SIZE];
+    struct stat info;
+    const bool there =
+        snprintf(model, sizeof model, "%s/model.safetensors", folder) < PATH_SIZE && stat(model, &info) == 0;
+    return OVERHEAD + (there ? (double)info.st_size : 0.0);
+}
+
+double dp_case_work(const dp_case *item) {
+    const double there = dp_checkpoint_work(item->checkpoint);
+    return there > OVERHEAD ? there : OVERHEAD + dp_synth_bytes(item->synth_config, &item->synth);
 }

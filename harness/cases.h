@@ -31,4 +31,9 @@ void dp_cases_release(dp_case_list *list);
 /* Makes sure that the checkpoint of a case is there: writes a missing one that is not stored. */
 df_status dp_case_prepare(const dp_case *item, df_error *err);
 
+/* How much work a check is, in bytes: those of the checkpoint, and what any case takes. Of a case whose checkpoint is
+ * not there yet, those that it will have. For progress lines. */
+double dp_checkpoint_work(const char *folder);
+double dp_case_work(const dp_case *item);
+
 #endif

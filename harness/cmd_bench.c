@@ -7,6 +7,7 @@
 #include "bench_table.h"
 #include "cases.h"
 #include "cli.h"
+#include "destinations.h"
 #include "environment.h"
 #include "error.h"
 #include "output.h"
@@ -211,6 +212,11 @@ int cmd_bench(int argc, char **argv) {
     b.numeric_class = run.numeric_class;
     b.products = run.products;
     b.python = w.python;
+    dp_destinations files = {.command = "bench"};
+    dp_destination_add(&files, (dp_destination){"--out", run.out, false});
+    dp_destination_add(&files, (dp_destination){"--sweep", w.sweep, false});
+    dp_destination_spare_checkpoint(&files, w.checkpoint);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     char *line = dp_command_line(argc, argv);
     const char *command = line != NULL ? line : "dflash-parity bench";
     if (w.checkpoint != NULL) {

@@ -94,8 +94,6 @@ static int check_words(const words *w, dp_table *t, const dp_run_options *run) {
     if (run->numeric_class != DF_CLASS_EXACT || run->products != DF_PRODUCTS_F32)
         return dp_usage_error("bench", "--class and --products do not apply to --table, which has a row for each class;"
                                        " -k chooses rows");
-    if (run->history != NULL || run->report_count > 0)
-        return dp_usage_error("bench", "--history and --report do not apply here; --out keeps the result");
     t->threads = (int)run->threads;
     t->isa = run->isa;
     t->backend = run->backend;

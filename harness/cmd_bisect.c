@@ -8,6 +8,7 @@
 #include "bisect_sides.h"
 #include "cli.h"
 #include "compare_report.h"
+#include "destinations.h"
 #include "divergence.h"
 #include "environment.h"
 #include "error.h"
@@ -323,6 +324,12 @@ int cmd_bisect(int argc, char **argv) {
     }
     code = check_usage(&b);
     if (code != DP_EXIT_PASS) return code;
+    dp_destinations files = {.command = "bisect"};
+    dp_destination_add(&files, (dp_destination){"--out", b.run.out, false});
+    dp_destination_spare(&files, b.compare.files.a);
+    dp_destination_spare(&files, b.compare.files.b);
+    dp_destination_spare(&files, b.subject.oracle);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     b.setup.engine = (df_engine_options){.threads = (int)b.run.threads,
                                          .isa = b.run.isa,
                                          .backend = b.run.backend,

@@ -1,6 +1,7 @@
 /* cmd_check.c - `dflash-parity check`: the command line round dp_check. */
 #include "commands.h"
 
+#include "cases.h"
 #include "cli.h"
 #include "colour.h"
 #include "output.h"
@@ -105,13 +106,24 @@ int cmd_check(int argc, char **argv) {
     options.numeric_class = run.numeric_class;
     options.products = run.products;
     if (run.list) return dp_check_list(&options);
+    dp_destinations files = {.command = "check"};
+    dp_run_destinations(&run, &files);
+    dp_destination_spare(&files, options.oracle);
+    dp_destination_spare(&files, options.head);
+    dp_destination_spare_checkpoint(&files, options.checkpoint);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     options.report = dp_run_wants_result(&run);
     char *command = dp_command_line(argc, argv);
     cJSON *document = options.report
                           ? dp_document_begin("check", command != NULL ? command : "dflash-parity check", run.filter)
                           : NULL;
     dp_result result;
+    dp_progress progress;
+    const double size = dp_checkpoint_work(options.checkpoint);
+    dp_progress_begin(&progress, "check", NULL, size);
+    options.progress = (dp_progress_part){.progress = &progress, .size = size};
     dp_check(&options, &result);
+    dp_progress_end(&progress);
     code = print_result(&result, &run, views, document);
     dp_result_release(&result);
     free(command);

@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "compare_report.h"
+#include "destinations.h"
 #include "output.h"
 #include "report.h"
 #include "run_options.h"
@@ -110,6 +111,12 @@ int cmd_compare(int argc, char **argv) {
         return dp_usage_error("compare", "nothing is run: --threads and --isa do not apply");
     options.filter = run.filter;
     if (run.list) return list(&options);
+    dp_destinations files = {.command = "compare"};
+    dp_destination_add(&files, (dp_destination){"--out", run.out, false});
+    dp_destination_spare(&files, options.files.a);
+    dp_destination_spare(&files, options.files.b);
+    dp_destination_spare(&files, options.files.bars);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     char *command = dp_command_line(argc, argv);
     dp_file_comparison result;
     dp_compare_files(&options, &result);

@@ -8,6 +8,7 @@
 
 #include "cases.h"
 #include "cli.h"
+#include "clock.h"
 #include "colour.h"
 #include "error.h"
 #include "output.h"
@@ -36,10 +37,13 @@ typedef struct gate {
     int cases, passed, stages, rounds;
     dp_verdict worst; /* of all cases */
     double seconds;
+    dp_progress progress; /* in bytes (cases.h) */
+    double done;
 } gate;
 
-static void print_case(const gate *g, const dp_case *item, const dp_result *result) {
+static void print_case(gate *g, const dp_case *item, const dp_result *result) {
     dp_coloured out;
+    dp_progress_clear(&g->progress);
     dp_coloured_open(g->to, &out);
     dp_render_case(out.table, item->name, result);
     dp_coloured_close(&out);
@@ -47,6 +51,7 @@ static void print_case(const gate *g, const dp_case *item, const dp_result *resu
 }
 
 static void run_case(gate *g, const dp_case *item) {
+    const double size = dp_case_work(item), moment = dp_seconds();
     const dp_check_options options = {.checkpoint = item->checkpoint,
                                       .oracle = item->oracle,
                                       .precision = item->precision,
@@ -55,16 +60,20 @@ static void run_case(gate *g, const dp_case *item) {
                                       .backend = g->run->backend,
                                       .numeric_class = g->run->numeric_class,
                                       .products = g->run->products,
+                                      .progress = {&g->progress, g->done, size, item->name},
                                       .report = g->json != NULL};
     dp_result result = {.options = &options,
                         .isa = "",
                         .device = {.backend = df_backend_name(options.backend),
                                    .numeric_class = df_class_name(options.numeric_class),
                                    .products = df_products_name(options.products)}};
-    if (dp_case_prepare(item, &result.error) == DF_OK)
+    const df_status prepared = dp_case_prepare(item, &result.error);
+    dp_progress_skip(&g->progress, moment);
+    if (prepared == DF_OK)
         dp_check(&options, &result);
     else
         result.verdict = result.error.status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
+    g->done += size;
     print_case(g, item, &result);
     g->cases++;
     g->passed += result.verdict == DP_PASS;
@@ -79,6 +88,7 @@ static void run_case(gate *g, const dp_case *item) {
 static int finish(gate *g) {
     if (g->cases == 0) g->worst = DP_NOTHING;
     int code = dp_verdict_exit_code(g->worst);
+    dp_progress_end(&g->progress);
     fprintf(g->to, "%s: %d of %d cases passed, %d stages and %d rounds compared, %.1f s\n", dp_verdict_name(g->worst),
             g->passed, g->cases, g->stages, g->rounds, g->seconds);
     if (g->cases == 0)
@@ -110,6 +120,18 @@ static int prepare_cases(const dp_case_list *list, const char *filter) {
     return finish_selection(filter, prepared);
 }
 
+static int check_destinations(const dp_case_list *list, const char *path, const dp_run_options *run) {
+    dp_destinations files = {.command = "gate"};
+    dp_run_destinations(run, &files);
+    dp_destination_spare(&files, path);
+    for (int i = 0; i < list->count; i++) {
+        dp_destination_spare(&files, list->item[i].oracle);
+        dp_destination_spare(&files, list->item[i].synth_config);
+        dp_destination_spare_checkpoint(&files, list->item[i].checkpoint);
+    }
+    return dp_destinations_check(&files);
+}
+
 static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
     gate g = {.run = run, .to = run->json ? stderr : stdout};
     int listed = 0;
@@ -121,6 +143,10 @@ static int run_cases(const dp_case_list *list, const dp_run_options *run, const 
             return dp_report_error("gate", &err);
         }
     }
+    double total = 0.0;
+    for (int i = 0; i < list->count; i++)
+        if (run->filter == NULL || dp_glob(run->filter, list->item[i].name)) total += dp_case_work(&list->item[i]);
+    dp_progress_begin(&g.progress, "gate", NULL, total);
     for (int i = 0; i < list->count; i++) {
         if (run->filter != NULL && !dp_glob(run->filter, list->item[i].name)) continue;
         if (run->list)
@@ -157,8 +183,10 @@ int cmd_gate(int argc, char **argv) {
     df_error err;
     if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("gate", &err);
     char *command = dp_command_line(argc, argv);
-    code = prepare ? prepare_cases(&list, run.filter)
-                   : run_cases(&list, &run, command != NULL ? command : "dflash-parity gate");
+    code = prepare || run.list ? DP_EXIT_PASS : check_destinations(&list, path, &run);
+    if (code == DP_EXIT_PASS)
+        code = prepare ? prepare_cases(&list, run.filter)
+                       : run_cases(&list, &run, command != NULL ? command : "dflash-parity gate");
     free(command);
     dp_cases_release(&list);
     return code;

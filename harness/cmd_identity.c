@@ -8,6 +8,8 @@
 
 #include "cases.h"
 #include "cli.h"
+#include "clock.h"
+#include "destinations.h"
 #include "environment.h"
 #include "error.h"
 #include "identity_report.h"
@@ -55,6 +57,8 @@ typedef struct identity {
     int run_cases, passed, arms, not_run, histories;
     dp_verdict worst;
     double seconds;
+    dp_progress progress; /* in bytes (cases.h) */
+    double done;
 } identity;
 
 static void worsen(identity *d, dp_verdict verdict) { d->worst = dp_worse_verdict(d->worst, verdict); }
@@ -63,6 +67,7 @@ static void worsen(identity *d, dp_verdict verdict) { d->worst = dp_worse_verdic
  * -------------------------------------------------------------------------------------------------------------- */
 
 static void account(identity *d, dp_identity_result *result, const char *origin) {
+    dp_progress_clear(&d->progress);
     if (d->against != NULL && result->verdict == DP_PASS) /* nothing is compared yet, so nothing has passed */
         fprintf(d->to, "run      %-22s %s, %s: digests taken, compared below\n", result->name,
                 df_family_name(result->family), df_precision_name(result->precision));
@@ -80,7 +85,7 @@ static void account(identity *d, dp_identity_result *result, const char *origin)
     dp_identity_release(result);
 }
 
-static dp_identity_options options_for(const identity *d, int schedules, bool brief) {
+static dp_identity_options options_for(identity *d, int schedules, bool brief, double size, const char *label) {
     return (dp_identity_options){.filter = d->run.filter,
                                  .replay = d->replay,
                                  .seed = (uint64_t)d->seed,
@@ -91,14 +96,17 @@ static dp_identity_options options_for(const identity *d, int schedules, bool br
                                  .isa = d->run.isa,
                                  .backend = d->run.backend,
                                  .numeric_class = d->run.numeric_class,
-                                 .products = d->run.products};
+                                 .products = d->run.products,
+                                 .progress = {&d->progress, d->done, size, label}};
 }
 
 static void run_checkpoint(identity *d, df_precision precision) {
+    const double size = dp_checkpoint_work(d->checkpoint);
     const dp_identity_options options =
-        options_for(d, d->schedules >= 0 ? (int)d->schedules : DEFAULT_SCHEDULES, false);
+        options_for(d, d->schedules >= 0 ? (int)d->schedules : DEFAULT_SCHEDULES, false, size, NULL);
     char origin[ORIGIN_TEXT];
     dp_identity_result result;
+    dp_progress_begin(&d->progress, "identity", NULL, size);
     snprintf(origin, sizeof origin, "--checkpoint %s --precision %s", d->checkpoint, df_precision_name(precision));
     dp_identity_case(d->checkpoint, d->checkpoint, NULL, precision, &options, &d->list, &result);
     account(d, &result, origin);
@@ -112,7 +120,8 @@ static bool chosen(const identity *d, const dp_case *item) {
 static bool has_share(const identity *d, const dp_case *item) { return item->stored || d->schedules >= 0; }
 
 static void run_case(identity *d, const dp_case *item, int schedules) {
-    const dp_identity_options options = options_for(d, schedules, !item->stored);
+    const double size = dp_case_work(item), moment = dp_seconds();
+    const dp_identity_options options = options_for(d, schedules, !item->stored, size, item->name);
     char origin[ORIGIN_TEXT];
     dp_identity_result result = {.name = item->name,
                                  .checkpoint = item->checkpoint,
@@ -122,21 +131,27 @@ static void run_case(identity *d, const dp_case *item, int schedules) {
                                             .numeric_class = df_class_name(options.numeric_class),
                                             .products = df_products_name(options.products)}};
     snprintf(origin, sizeof origin, "--cases %s --case %s", d->cases, item->name);
-    if (dp_case_prepare(item, &result.error) == DF_OK)
+    const df_status prepared = dp_case_prepare(item, &result.error);
+    dp_progress_skip(&d->progress, moment);
+    if (prepared == DF_OK)
         dp_identity_case(item->name, item->checkpoint, item->oracle, item->precision, &options, &d->list, &result);
     else
         result.verdict = result.error.status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
+    d->done += size;
     account(d, &result, origin);
 }
 
 static void run_list(identity *d, const dp_case_list *list) {
     const int all = d->schedules >= 0 ? (int)d->schedules : DEFAULT_SCHEDULES;
     int sharing = 0, dealt = 0, running = 0;
+    double total = 0.0;
     for (int i = 0; i < list->count; i++) {
+        if (chosen(d, &list->item[i])) total += dp_case_work(&list->item[i]);
         running += chosen(d, &list->item[i]);
         sharing += chosen(d, &list->item[i]) && has_share(d, &list->item[i]);
     }
     d->many = running > 1;
+    dp_progress_begin(&d->progress, "identity", NULL, total);
     for (int i = 0; i < list->count; i++) {
         const dp_case *item = &list->item[i];
         if (!chosen(d, item)) continue;
@@ -144,6 +159,7 @@ static void run_list(identity *d, const dp_case_list *list) {
         run_case(d, item, share ? all / sharing + (dealt < all % sharing) : 1);
         dealt += share;
     }
+    dp_progress_end(&d->progress);
 }
 
 /* ---- Digests
@@ -314,6 +330,13 @@ int cmd_identity(int argc, char **argv) {
         return dp_usage_error("identity", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'",
                               d.precision);
     d.to = d.run.json ? stderr : stdout;
+    dp_destinations files = {.command = "identity"};
+    dp_destination_add(&files, (dp_destination){"--out", d.run.out, false});
+    dp_destination_add(&files, (dp_destination){"--digests", d.digests, false});
+    dp_destination_spare(&files, d.against);
+    dp_destination_spare(&files, d.cases);
+    dp_destination_spare_checkpoint(&files, d.checkpoint);
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     char *command = dp_command_line(argc, argv);
     d.command = command != NULL ? command : "dflash-parity identity";
     if (!d.run.list && (d.run.json || d.run.out != NULL)) {

@@ -121,7 +121,9 @@ int cmd_ladder(int argc, char **argv) {
     code = dp_subject_resolve("ladder", &subject, &source, &setup);
     if (code != DP_EXIT_PASS) return code;
     char *command = dp_command_line(argc, argv);
-    code = measure(&setup, mode, count, &run, command != NULL ? command : "dflash-parity ladder");
+    code = dp_subject_spared("ladder", run.out, &setup);
+    if (code == DP_EXIT_PASS)
+        code = measure(&setup, mode, count, &run, command != NULL ? command : "dflash-parity ladder");
     free(command);
     dp_subject_source_release(&source);
     return code;

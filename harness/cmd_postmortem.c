@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "cli.h"
+#include "destinations.h"
 #include "output.h"
 #include "postmortem.h"
 #include "text_file.h"
@@ -102,6 +103,13 @@ int cmd_postmortem(int argc, char **argv) {
     if (w.read.count == 0) code = dp_usage_error("postmortem", "RUN is missing");
     if (code == DP_EXIT_PASS && w.read.order == DP_ORDER_REVISION && w.read.repository == NULL)
         code = dp_usage_error("postmortem", "--order revision needs --repo DIR, the repository that tells the order");
+    if (code != DP_EXIT_PASS) goto cleanup;
+    dp_destinations files = {.command = "postmortem"};
+    dp_destination_add(&files, (dp_destination){"--out", w.out, false});
+    dp_destination_add(&files, (dp_destination){"--markdown", w.markdown, false});
+    dp_destination_spare(&files, w.read.oracle);
+    for (int i = 0; i < w.read.count; i++) dp_destination_spare(&files, w.path[i]);
+    code = dp_destinations_check(&files);
     if (code != DP_EXIT_PASS) goto cleanup;
     w.read.paths = w.path;
     df_status status = dp_postmortem_read(&w.read, &story, &err);

@@ -88,7 +88,8 @@ int cmd_record(int argc, char **argv) {
     code = dp_subject_resolve("record", &subject, &source, &setup);
     if (code != DP_EXIT_PASS) return code;
     char *command = dp_command_line(argc, argv);
-    code = run(&setup, &options, command != NULL ? command : "dflash-parity record");
+    code = dp_subject_spared("record", options.out, &setup);
+    if (code == DP_EXIT_PASS) code = run(&setup, &options, command != NULL ? command : "dflash-parity record");
     free(command);
     dp_subject_source_release(&source);
     return code;

@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "colour.h"
+#include "destinations.h"
 #include "output.h"
 #include "render.h"
 #include "text_file.h"
@@ -67,5 +68,8 @@ int cmd_report(int argc, char **argv) {
     if (path == NULL) return dp_usage_error("report", "RESULT is missing");
     if (as != NULL && !dp_report_format_parse(as, strlen(as), &format))
         return dp_usage_error("report", "--as takes text, markdown, junit, github or html, found '%s'", as);
-    return render(path, format, out);
+    dp_destinations files = {.command = "report"};
+    dp_destination_add(&files, (dp_destination){"--out", out, false});
+    dp_destination_spare(&files, path);
+    return dp_destinations_check(&files) == DP_EXIT_PASS ? render(path, format, out) : files.code;
 }

@@ -5,6 +5,7 @@
 #include "cases.h"
 #include "cli.h"
 #include "output.h"
+#include "progress.h"
 #include "soak.h"
 
 #include <stdio.h>
@@ -46,12 +47,18 @@ static int run_all(const dp_case_list *list, long runs, long seed) {
     dp_soak total = {.runs = 0};
     df_error err;
     int stored = 0;
+    dp_progress progress;
+    dp_progress_begin(&progress, "soak", "runs", (double)runs);
     for (int i = 0; i < list->count; i++) stored += list->item[i].stored;
     for (int n = 0, i = 0; stored > 0 && n < runs; i = (i + 1) % list->count) {
         if (!list->item[i].stored) continue;
-        if (dp_soak_run(list->item[i].checkpoint, list->item[i].precision, (uint64_t)seed, n++, &total, &err) != DF_OK)
-            return dp_report_error("soak", &err);
+        dp_progress_update(&progress, n, list->item[i].name);
+        if (dp_soak_run(list->item[i].checkpoint, list->item[i].precision, (uint64_t)seed, n++, &total, &err) == DF_OK)
+            continue;
+        dp_progress_end(&progress);
+        return dp_report_error("soak", &err);
     }
+    dp_progress_end(&progress);
     print_total(&total);
     return dp_finish_output("soak", total.runs == 0     ? DP_EXIT_NOTHING
                                     : total.alarms == 0 ? DP_EXIT_PASS

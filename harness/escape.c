@@ -1,25 +1,11 @@
 /* escape.c - see escape.h. */
 #include "escape.h"
 
+#include "printable.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-
-/* One character of UTF-8: its length, and its number in *code. 0: not UTF-8 (overlong forms, surrogates and numbers
- * beyond the last included). */
-static size_t decode(const unsigned char *text, uint32_t *code) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char first = text[0];
-    const size_t length = first < 0x80 ? 1 : first >> 5 == 0x6 ? 2 : first >> 4 == 0xe ? 3 : first >> 3 == 0x1e ? 4 : 0;
-    if (length == 0) return 0;
-    *code = length == 1 ? first : first & (0x7fU >> length);
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] >> 6 != 0x2) return 0; /* the terminator ends the text here too */
-        *code = *code << 6 | (text[i] & 0x3fU);
-    }
-    const bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
-    return *code >= least[length] && *code <= 0x10ffff && !surrogate ? length : 0;
-}
 
 static bool xml_allows(uint32_t code) {
     return code == '\t' || code == '\n' || code == '\r' || (code >= 0x20 && code != 0xfffe && code != 0xffff);
@@ -29,7 +15,7 @@ void dp_escape_xml(FILE *to, const char *text) {
     static const char replacement[] = "\xef\xbf\xbd";
     for (const char *at = text; *at != '\0';) {
         uint32_t code = 0;
-        const size_t length = decode((const unsigned char *)at, &code);
+        const size_t length = df_utf8(at, &code);
         if (length == 0 || !xml_allows(code))
             fputs(replacement, to);
         else if (length == 1 && strchr("&<>\"'\t\n\r", *at) != NULL)

@@ -1,8 +1,10 @@
 /* history.c - see history.h: the line of a run, and appending it. */
 #include "history.h"
 
+#include "atomic_file.h"
 #include "error.h"
 #include "json_number.h"
+#include "json_text.h"
 #include "sha256.h"
 
 #include <errno.h>
@@ -90,7 +92,7 @@ static char *line_of(const dp_result_file *file, bool after_torn, size_t *length
     cJSON *cases = cJSON_AddArrayToObject(object, "cases");
     for (int i = 0; i < file->count; i++)
         cJSON_AddItemToArray(cases, case_line(&file->item[i], file->item[i].options.filter));
-    char *text = cases != NULL && cJSON_GetArraySize(cases) == file->count ? cJSON_PrintUnformatted(object) : NULL;
+    char *text = cases != NULL && cJSON_GetArraySize(cases) == file->count ? dp_json_print(object, false) : NULL;
     cJSON_Delete(object);
     if (text == NULL) return NULL;
     const size_t size = strlen(text) + 3;
@@ -141,4 +143,13 @@ df_status dp_history_append(const char *path, const dp_result_file *file, df_err
     if (status == DF_OK) status = append_locked(fd, path, file, err);
     if (close(fd) != 0 && status == DF_OK) status = fail(err, "history.write", path, "closed");
     return status;
+}
+
+df_status dp_history_check(const char *path, df_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0) return dp_atomic_check(path, err);
+    const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+    if (fd < 0) return fail(err, "history.open", path, "opened");
+    close(fd);
+    return DF_OK;
 }

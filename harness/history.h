@@ -18,6 +18,8 @@ enum { DP_HISTORY_VERSION = 1, DP_SERIES_TEXT = 17 };
  * whole is taken back. Where the file ends in a torn line a new line is begun, so that neither is lost. Codes:
  * "history.open", "history.lock", "history.write", "memory". */
 df_status dp_history_append(const char *path, const dp_result_file *file, df_error *err);
+/* Whether a line could be appended there; leaves nothing behind. */
+df_status dp_history_check(const char *path, df_error *err);
 
 typedef struct dp_history_entry {
     char *when, *commit, *name, *verdict, *stage; /* owned */

@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "json_number.h"
+#include "json_text.h"
 #include "text_file.h"
 
 #include <math.h>
@@ -80,6 +81,8 @@ static bool add_line(const char *text, int number, dp_history *out) {
         if (grown != NULL) out->torn = grown;
         if (grown != NULL) out->torn[out->torn_count++] = number;
         good = grown != NULL;
+    } else if (dp_json_make_printable(line, NULL) != DF_OK) {
+        good = false;
     } else {
         out->lines++;
         cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(line, "cases")) good =

@@ -9,6 +9,7 @@
 #include "identity_random.h"
 #include "identity_shrink.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,15 @@ const char *dp_identity_arm_name(int index) {
     return index == fixed ? random_arm : index == fixed + 1 ? long_arm : NULL;
 }
 
+/* `within`: how much of the arm that is begun next is done, 0 to 1. */
+static void show(const run *r, const char *name, double within) {
+    double arms = 0.0;
+    for (int i = 0; dp_identity_arm_name(i) != NULL; i++) arms += selected(r, dp_identity_arm_name(i));
+    if (arms > 0.0) dp_progress_share(&r->options->progress, fmin(1.0, (r->out->arm_count + within) / arms), name);
+}
+
 static dp_outcome *begin(run *r, const char *name) {
+    show(r, name, 0.0);
     dp_outcome *outcome = &r->out->arm[r->out->arm_count++];
     *outcome = (dp_outcome){.seconds = dp_seconds()};
     snprintf(outcome->name, sizeof outcome->name, "%s", name);
@@ -147,6 +156,7 @@ static df_status run_random(run *r, dp_outcome *outcome) {
     const df_config *c = &r->subject.in.config;
     df_status status = DF_OK;
     for (int i = 0; status == DF_OK && outcome->state == DP_OUTCOME_IDENTICAL && i < r->options->schedules; i++) {
+        show(r, random_arm, (double)i / r->options->schedules - 1.0); /* this arm is counted already */
         uint64_t random = schedule_random(r, i);
         dp_schedule schedule;
         const dp_schedule_plan plan = {

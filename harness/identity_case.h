@@ -21,6 +21,7 @@ typedef struct dp_identity_options {
     df_class numeric_class;
     df_products products;
     const dp_identity_hooks *hooks; /* NULL: none; tests only */
+    dp_progress_part progress;      /* all zero: nobody watches */
 } dp_identity_options;
 
 enum { DP_OUTCOME_NAME = 32, DP_OUTCOME_MOST = 32 };

@@ -248,8 +248,10 @@ df_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, 
     take_recorded(&r);
     if (status == DF_OK) status = r.status;
     if (status == DF_OK) status = collect_given(&r);
-    for (int i = 0; status == DF_OK && i < r.in->stages.count; i++)
+    for (int i = 0; status == DF_OK && i < r.in->stages.count; i++) {
+        dp_progress_share(&options->progress, (double)i / r.in->stages.count, r.in->stages.spec[i].name);
         status = judge_stage(&r, &r.in->stages.spec[i], &out[i]);
+    }
     dp_recording_release(&r.computed);
     dp_stage_values_release(&r.given);
     dp_stage_values_release(&r.oracle);

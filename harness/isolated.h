@@ -14,6 +14,7 @@
 #include "admission.h"
 #include "approx.h"
 #include "compare.h"
+#include "progress.h"
 #include "recording.h"
 
 enum { DP_BOUND_TEXT = 96 };
@@ -55,6 +56,7 @@ typedef struct dp_isolated_options {
     const dp_recording *chained; /* the run's own block and cache: what the cache is held against */
     const char *filter;          /* only stages that it matches are judged; NULL: all */
     const dp_plant *plant;       /* NULL: none */
+    dp_progress_part progress;   /* all zero: nobody watches */
 } dp_isolated_options;
 
 /* Runs the block alone, stage by stage, and fills out[in->stages.count], in the order of the stages. */

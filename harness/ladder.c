@@ -4,6 +4,7 @@
 #include "compare.h"
 #include "error.h"
 #include "geometry.h"
+#include "progress.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -255,13 +256,19 @@ df_status dp_ladder_run(const dp_run_setup *setup, const dp_mode *mode, int coun
     dp_run_record stored = {.handle = NULL};
     *out = (dp_ladder){.rung = calloc((size_t)count, sizeof *out->rung)};
     df_status status = out->rung != NULL ? DF_OK : df_fail_memory(err, "the ladder", (size_t)count * sizeof *out->rung);
+    dp_progress progress;
+    dp_progress_begin(&progress, "ladder", "modes", count + 1); /* the stored weights are run first */
+    dp_progress_update(&progress, 0, "the stored weights");
     if (status == DF_OK) status = begin(setup, &t, &stored, out, err);
     for (int i = 0; status == DF_OK && i < count; i++) {
+        char name[DP_MODE_NAME];
+        dp_progress_update(&progress, i + 1, dp_mode_name(mode[i], name));
         dp_rung *rung = &out->rung[out->count++];
         *rung = (dp_rung){.mode = mode[i], .endangered = -1};
         status = take_rung(setup, &t, rung, err);
         if (status == DF_OK && rung->error.status == DF_OK) out->ran++;
     }
+    dp_progress_end(&progress);
     truth_release(&t);
     dp_run_record_release(&stored); /* last: the truth is borrowed from its oracle */
     return status;

@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "error.h"
+#include "json_text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ int dp_finish_output(const char *command, int code) {
 
 int dp_print_json(const char *command, const cJSON *json, int code) {
     df_error err;
-    char *text = json != NULL ? cJSON_Print(json) : NULL;
+    char *text = json != NULL ? dp_json_print(json, true) : NULL;
     if (text == NULL) {
         df_fail_memory(&err, "the JSON result", 0);
         return dp_report_error(command, &err);

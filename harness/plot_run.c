@@ -44,6 +44,7 @@ static df_status find_scripts(dp_plots *out, df_error *err) {
 
 df_status dp_plots_begin(const char *keep, dp_plots *out, df_error *err) {
     *out = (dp_plots){.temporary = keep == NULL};
+    dp_progress_begin(&out->progress, "gnuplot", "plots", 0.0);
     TRY(find_scripts(out, err));
     if (keep == NULL) return dp_scratch_make(out->folder, err);
     if (strlen(keep) >= sizeof out->folder)
@@ -59,6 +60,7 @@ df_status dp_plots_begin(const char *keep, dp_plots *out, df_error *err) {
 }
 
 void dp_plots_end(dp_plots *plots) {
+    dp_progress_end(&plots->progress);
     if (plots->temporary) dp_scratch_remove(plots->folder);
     plots->temporary = false;
 }
@@ -91,11 +93,12 @@ static df_status gnuplot_failed(int code, const char *script, const char *log, d
     return DF_ERR_IO;
 }
 
-df_status dp_plots_draw(const dp_plots *plots, const char *script, const char *name, const char *title, char **svg,
+df_status dp_plots_draw(dp_plots *plots, const char *script, const char *name, const char *title, char **svg,
                         df_error *err) {
     char data[DP_PLOT_PATH], out[DP_PLOT_PATH], log[DP_PLOT_PATH], path[DP_PLOT_PATH];
     char quoted[3][QUOTED], settings[3 * QUOTED + 64];
     *svg = NULL;
+    dp_progress_update(&plots->progress, plots->drawn++, title);
     snprintf(data, sizeof data, "%s/%s.dat", plots->folder, name);
     snprintf(out, sizeof out, "%s/%s.svg", plots->folder, name);
     snprintf(log, sizeof log, "%s/%s.log", plots->folder, name);

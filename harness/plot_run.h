@@ -8,6 +8,7 @@
 #define DP_PLOT_RUN_H
 
 #include "dflash.h"
+#include "progress.h"
 
 enum { DP_PLOT_PATH = 4096 };
 
@@ -15,6 +16,8 @@ enum { DP_PLOT_PATH = 4096 };
 typedef struct dp_plots {
     char folder[DP_PLOT_PATH - 256], scripts[DP_PLOT_PATH - 256];
     bool temporary; /* the folder is ours, and goes away with dp_plots_end */
+    dp_progress progress;
+    int drawn;
 } dp_plots;
 
 /* With `keep` data and pictures go to that folder, which is made when it is missing, and stay there; otherwise to a
@@ -27,7 +30,7 @@ void dp_plots_end(dp_plots *plots);
 
 /* Draws (folder)/(name).dat with (scripts)/(script).gp into (folder)/(name).svg and reads the picture, which the caller
  * frees. Codes: "plot.gnuplot.missing", "plot.gnuplot" (it failed; with its first words), those of text_file.h. */
-df_status dp_plots_draw(const dp_plots *plots, const char *script, const char *name, const char *title, char **svg,
+df_status dp_plots_draw(dp_plots *plots, const char *script, const char *name, const char *title, char **svg,
                         df_error *err);
 
 #endif

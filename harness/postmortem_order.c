@@ -4,11 +4,11 @@
  */
 #include "postmortem.h"
 
+#include "clock.h"
 #include "error.h"
 #include "process.h"
 #include "result_view.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,18 +22,9 @@ const char *dp_order_text(dp_order order) {
 /* ---- Time ----------------------------------------------------------------------------------------------------------
  */
 
-/* Times of this form order as text. */
-static bool is_time(const char *text) {
-    static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
-    if (strlen(text) != sizeof form - 1) return false;
-    for (size_t i = 0; i < sizeof form - 1; i++)
-        if (form[i] == 'd' ? !isdigit((unsigned char)text[i]) : text[i] != form[i]) return false;
-    return true;
-}
-
 static df_status check_times(const dp_postmortem *story, df_error *err) {
     for (int r = 0; r < story->run_count; r++)
-        if (!is_time(story->run[r].when))
+        if (!dp_is_moment(story->run[r].when))
             return df_fail(err, DF_ERR_REFUSED, "postmortem.when",
                            "%s says that it began at '%.40s': expected a time in UTC such as 2026-01-31T12:00:00Z, "
                            "without which it cannot be put in order. Give the files in order with --order given.",

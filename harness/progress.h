@@ -2,25 +2,39 @@
  * progress.h - one line on stderr that says how far a long job is, how fast it goes and how long it will take.
  *
  * Nothing is printed unless stderr is a terminal, so logs and pipes stay clean. Results belong on stdout and are not
- * this file's business.
+ * this file's business. Of jobs inside each other the inner one has the line while it lasts.
  */
 #ifndef DP_PROGRESS_H
 #define DP_PROGRESS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 typedef struct dp_progress {
     const char *label; /* borrowed */
-    uint64_t total;    /* bytes */
+    const char *unit;  /* borrowed, the plural of what is counted; NULL: bytes */
+    double total;      /* in units; 0: not known */
     double started, shown;
-    bool terminal;
+    bool terminal, drawn;
 } dp_progress;
 
-void dp_progress_begin(dp_progress *progress, const char *label, uint64_t total_bytes);
-/* Redraws at most ten times a second. */
-void dp_progress_update(dp_progress *progress, uint64_t done_bytes);
+void dp_progress_begin(dp_progress *progress, const char *label, const char *unit, double total);
+/* Redraws at most ten times a second. `what` is at work now; NULL: nothing to add. */
+void dp_progress_update(dp_progress *progress, double done, const char *what);
+/* Leaves the time since `moment` (clock.h) out of the rate: another job with a line of its own took it. */
+void dp_progress_skip(dp_progress *progress, double moment);
+/* Removes the line, for something else that is printed now; the next update draws it again. */
+void dp_progress_clear(dp_progress *progress);
 /* Removes the line. */
 void dp_progress_end(dp_progress *progress);
+
+/* A stretch of a job that somebody else goes through, who knows it as 0 to 1. All zero: nobody watches. */
+typedef struct dp_progress_part {
+    dp_progress *progress;
+    double from, size;
+    const char *label; /* goes before `what`; borrowed, NULL: none */
+} dp_progress_part;
+void dp_progress_share(const dp_progress_part *part, double share, const char *what);
+/* The stretch from one share of `part` to another. */
+dp_progress_part dp_progress_stretch(const dp_progress_part *part, double from, double to);
 
 #endif

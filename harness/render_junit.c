@@ -9,9 +9,11 @@
  */
 #include "render.h"
 
+#include "clock.h"
 #include "divergence.h"
 #include "escape.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct totals {
@@ -32,9 +34,19 @@ static totals count(const dp_result *r) {
                     .errors = stopped(r)};
 }
 
+/* The schemas know no name that is empty or blank, and no time but seconds from 0. */
+static const char *named(const char *name) { return name[strspn(name, " ")] != '\0' ? name : "unnamed"; }
+
+/* Without the Z, which the stricter schema does not know; of a file that holds no moment, one that nobody believes. */
+static void moment_of(const dp_result_file *file, char out[DP_WHEN_TEXT]) {
+    snprintf(out, DP_WHEN_TEXT, "%.19s", dp_is_moment(file->when) ? file->when : "1970-01-01T00:00:00");
+}
+
+static double seconds_of(double value) { return isfinite(value) && value > 0.0 ? value : 0.0; }
+
 static void property(FILE *to, const char *name, const char *value) {
     fputs("      <property", to);
-    attribute(to, "name", name);
+    attribute(to, "name", named(name));
     attribute(to, "value", value);
     fputs("/>\n", to);
 }
@@ -56,7 +68,7 @@ static void open_test(FILE *to, const char *name, const char *case_name, const c
     attribute(to, "name", name);
     fputs(" classname=\"", to);
     dp_escape_xml(to, case_name);
-    fprintf(to, ".%s\" time=\"%.3f\">", kind, seconds);
+    fprintf(to, ".%s\" time=\"%.3f\">", kind, seconds_of(seconds));
 }
 
 static void close_test(FILE *to) { fputs("</testcase>\n", to); }
@@ -77,15 +89,21 @@ static void chained_test(FILE *to, const char *name, const dp_stage_result *stag
     if (!stage->pass) {
         if (d->count == 0)
             snprintf(message, sizeof message, "The implementation did not show this stage with the shape expected.");
+        else if (d->nonfinite > 0)
+            snprintf(message, sizeof message,
+                     "%lld NaN and %lld infinite of %lld values, which leaves no distance to a bar; the first: element "
+                     "%lld is %.9g, reference %.9g.",
+                     (long long)d->nan, (long long)d->inf, (long long)d->count, (long long)d->worst, d->worst_got,
+                     d->worst_want);
         else if (stage->exact)
             snprintf(message, sizeof message, "%lld of %lld integers differ; the first: got %.0f, reference %.0f.",
                      (long long)d->mismatches, (long long)d->count, d->worst_got, d->worst_want);
         else
             snprintf(message, sizeof message,
-                     "rel L2 %.3g (bar %.3g), max/rms %.3g (bar %.3g), %lld not finite; worst element %lld: got %.9g, "
-                     "reference %.9g. Bar: %s.",
-                     d->l2_rel, stage->bar.l2_rel, d->max_rel, stage->bar.max_rel, (long long)d->nonfinite,
-                     (long long)d->worst, d->worst_got, d->worst_want, stage->bar.origin);
+                     "rel L2 %.3g (bar %.3g), max/rms %.3g (bar %.3g); worst element %lld: got %.9g, reference %.9g. "
+                     "Bar: %s.",
+                     d->l2_rel, stage->bar.l2_rel, d->max_rel, stage->bar.max_rel, (long long)d->worst, d->worst_got,
+                     d->worst_want, stage->bar.origin);
         fault(to, "failure", "chained", message);
     }
     close_test(to);
@@ -96,7 +114,12 @@ static void isolated_test(FILE *to, const char *name, const dp_stage_result *sta
     const dp_isolated *alone = &stage->isolated;
     if (!alone->judged) return;
     open_test(to, stage->name, name, "isolated", 0.0);
-    if (!alone->pass) {
+    if (!alone->pass && alone->difference.nonfinite > 0) {
+        snprintf(message, sizeof message, "Run alone: %lld NaN and %lld infinite of %lld values (bound: %s).",
+                 (long long)alone->difference.nan, (long long)alone->difference.inf, (long long)alone->difference.count,
+                 alone->bound);
+        fault(to, "failure", "isolated", message);
+    } else if (!alone->pass) {
         snprintf(
             message, sizeof message,
             "Run alone: worst element %lld is %.3g times its bound (got %.9g, expected %.9g within %.3g: %s); noise "
@@ -134,18 +157,18 @@ static void verdict_test(FILE *to, const dp_result_case *item) {
 }
 
 static void suite(FILE *to, const dp_result_file *file, const dp_result_case *item, int id) {
-    char name[512], moment[32];
+    char name[512], moment[DP_WHEN_TEXT];
     const dp_result *r = &item->result;
     const totals t = count(r);
     snprintf(name, sizeof name, "%s %s %s", r->device.backend, r->device.numeric_class, item->options.oracle);
-    snprintf(moment, sizeof moment, "%.19s", file->when); /* without the Z, which the schema does not know */
+    moment_of(file, moment);
     fputs("  <testsuite", to);
     attribute(to, "name", name);
     fprintf(to, " id=\"%d\"", id);
     attribute(to, "package", item->name);
     attribute(to, "timestamp", moment);
     fprintf(to, " hostname=\"localhost\" tests=\"%d\" failures=\"%d\" errors=\"%d\" time=\"%.3f\">\n", t.tests,
-            t.failures, t.errors, r->total_seconds);
+            t.failures, t.errors, seconds_of(r->total_seconds));
     properties(to, file, item);
     verdict_test(to, item);
     for (int i = 0; i < r->stage_count; i++) {
@@ -159,8 +182,8 @@ static void suite(FILE *to, const dp_result_file *file, const dp_result_case *it
 /* A gate that ran no case: an empty document would look like success. */
 static void nothing(FILE *to, const dp_result_file *file) {
     fputs("  <testsuite name=\"gate\" id=\"0\" package=\"gate\"", to);
-    char moment[32];
-    snprintf(moment, sizeof moment, "%.19s", file->when);
+    char moment[DP_WHEN_TEXT];
+    moment_of(file, moment);
     attribute(to, "timestamp", moment);
     fputs(" hostname=\"localhost\" tests=\"1\" failures=\"0\" errors=\"1\" time=\"0.000\">\n    <properties/>\n", to);
     open_test(to, "verdict", "gate", "verdict", 0.0);

@@ -9,6 +9,7 @@
 #include "divergence.h"
 #include "error.h"
 #include "escape.h"
+#include "report.h"
 #include "story.h"
 
 #include <math.h>
@@ -66,9 +67,9 @@ static void stage_row(FILE *to, const dp_stage_result *stage) {
             : stage->headroom < DP_WARN_HEADROOM ? "warn"
                                                  : "ok",
             stage->name);
-    number(to, stage->difference.l2_rel);
+    number(to, dp_shown(&stage->difference, stage->difference.l2_rel));
     number(to, stage->bar.l2_rel);
-    number(to, stage->difference.max_rel);
+    number(to, dp_shown(&stage->difference, stage->difference.max_rel));
     number(to, stage->bar.max_rel);
     percent(to, stage->headroom);
     if (stage->isolated.judged)

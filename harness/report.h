@@ -19,13 +19,17 @@ void dp_report_text(FILE *to, const dp_result *result, bool failures_only);
 /* Whether a stage fails: chained, alone, or both. */
 bool dp_stage_failed(const dp_stage_result *stage);
 
+/* A measure of all values of a stage: NaN where some are not finite, since one of the others alone would read as the
+ * stage's. */
+double dp_shown(const dp_difference *difference, double measure);
+
 /* Every measure of every stage, in lines that are as wide as it takes. */
 void dp_report_full(FILE *to, const dp_result *result);
 
 /* Where the bars of a check come from: for each stage the numbers that its bar and its bound were made of. */
 void dp_report_explain(FILE *to, const dp_result *result);
 
-/* One line that ends a table: the verdict and what it rests on. */
+/* The line that ends a table: the verdict and what it rests on; a second one with where to look, if there is more. */
 void dp_report_verdict(FILE *to, const dp_result *result);
 
 /*

@@ -14,10 +14,11 @@ static void print_isolated(FILE *to, const dp_stage_result *stage) {
                 "not run alone", stage->bar.origin);
         return;
     }
-    fprintf(to, "  %9.2e %9.2e %9.2e %9.2e %8.3g %8.3g %8.3g %8.3g %-10s at %-12s %s\n", alone->difference.l2_rel,
-            stage->share.inherited, alone->share, alone->worst_bound, alone->tightness, alone->noise, alone->noise_bar,
-            alone->oracle_share, alone->fed ? "fed" : "own inputs",
-            dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), stage->bar.origin);
+    fprintf(to, "  %9.2e %9.2e %9.2e %9.2e %8.3g %8.3g %8.3g %8.3g %-10s at %-12s %s\n",
+            dp_shown(&alone->difference, alone->difference.l2_rel), stage->share.inherited, alone->share,
+            alone->worst_bound, alone->tightness, alone->noise, alone->noise_bar, alone->oracle_share,
+            alone->fed ? "fed" : "own inputs", dp_coordinates_text(stage->rank, stage->dim, alone->worst, where),
+            stage->bar.origin);
 }
 
 static void print_stage(FILE *to, const dp_stage_result *stage) {
@@ -29,8 +30,9 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
         fprintf(to, "%8lld integers, %lld differ, first at %s\n", (long long)d->count, (long long)d->mismatches, where);
         return;
     }
-    fprintf(to, "%8lld %9.2e %9.2e %9.2e %11.4e %8.3g %8.3g %8.3g %6lld %5lld %5lld ", (long long)d->count, d->max_abs,
-            d->max_rel, d->l2_rel, 1.0 - d->cosine, d->ulp_median, d->ulp_p99, d->ulp_max, (long long)d->sign_flips,
+    fprintf(to, "%8lld %9.2e %9.2e %9.2e %11.4e %8.3g %8.3g %8.3g %6lld %5lld %5lld ", (long long)d->count,
+            dp_shown(d, d->max_abs), dp_shown(d, d->max_rel), dp_shown(d, d->l2_rel), dp_shown(d, 1.0 - d->cosine),
+            dp_shown(d, d->ulp_median), dp_shown(d, d->ulp_p99), dp_shown(d, d->ulp_max), (long long)d->sign_flips,
             (long long)d->nan, (long long)d->inf);
     fprintf(to, "%-16s %16.9g %16.9g  %9.2e %9.2e %6.1f ", where, d->worst_got, d->worst_want, stage->bar.l2_rel,
             stage->bar.max_rel, 100.0 * stage->headroom);

@@ -5,6 +5,7 @@
 #include "environment.h"
 #include "error.h"
 #include "json_number.h"
+#include "json_text.h"
 #include "text_file.h"
 
 #include <stdlib.h>
@@ -64,7 +65,7 @@ void dp_document_end(cJSON *document, dp_verdict verdict) {
 }
 
 df_status dp_write_json(const char *path, const cJSON *json, df_error *err) {
-    char *text = cJSON_Print(json);
+    char *text = dp_json_print(json, true);
     if (text == NULL) return df_fail_memory(err, "the JSON result", 0);
     const df_status status = dp_text_file_write(path, text, err);
     free(text);

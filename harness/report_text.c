@@ -35,7 +35,8 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
             "      worst at %s: got %.9g (0x%08x), reference %s; %lld NaN, %lld infinite, %lld signs flipped, ULP p50 "
             "%.3g p99 %.3g max %.3g\n",
             where, d->worst_got, bits_of(d->worst_got), dp_shortest(d->worst_want, want, sizeof want),
-            (long long)d->nan, (long long)d->inf, (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
+            (long long)d->nan, (long long)d->inf, (long long)d->sign_flips, dp_shown(d, d->ulp_median),
+            dp_shown(d, d->ulp_p99), dp_shown(d, d->ulp_max));
     if (d->nonfinite > 0) {
         fprintf(to, "      bar: %s; values that are not finite cannot be held against it\n", stage->bar.origin);
         return;
@@ -61,6 +62,8 @@ bool dp_stage_failed(const dp_stage_result *stage) {
     return !stage->pass || (stage->isolated.judged && !stage->isolated.pass);
 }
 
+double dp_shown(const dp_difference *difference, double measure) { return difference->nonfinite > 0 ? NAN : measure; }
+
 static void print_percent(FILE *to, double share) {
     if (isfinite(share))
         fprintf(to, " %7.0f %%", 100.0 * share);
@@ -71,15 +74,14 @@ static void print_percent(FILE *to, double share) {
 static void print_stage(FILE *to, const dp_stage_result *stage) {
     const dp_difference *d = &stage->difference;
     const bool failed = dp_stage_failed(stage);
-    const bool none = d->nonfinite > 0; /* the finite values alone have no distance to show */
     if (stage->exact) {
         fprintf(to, "%-4s  %-26s %lld integers, %lld differ\n", failed ? "FAIL" : "ok", stage->name,
                 (long long)d->count, (long long)d->mismatches);
         if (!stage->pass) print_failure(to, stage);
         return;
     }
-    fprintf(to, "%-4s  %-26s %9.2e %9.2e  %9.2e %9.2e ", failed ? "FAIL" : "ok", stage->name, none ? NAN : d->l2_rel,
-            stage->bar.l2_rel, none ? NAN : d->max_rel, stage->bar.max_rel);
+    fprintf(to, "%-4s  %-26s %9.2e %9.2e  %9.2e %9.2e ", failed ? "FAIL" : "ok", stage->name, dp_shown(d, d->l2_rel),
+            stage->bar.l2_rel, dp_shown(d, d->max_rel), stage->bar.max_rel);
     print_percent(to, stage->headroom);
     if (stage->share.known)
         fprintf(to, "  %9.2e %9.2e", stage->share.added, stage->share.inherited);
@@ -129,31 +131,47 @@ static void print_layers(FILE *to, const dp_result *result) {
     }
 }
 
+/* The second line of a verdict: 100 columns hold it unless there is a filter too. */
+static void print_rest(FILE *to, const dp_result *result) {
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(result, &by), *worst = dp_worst_stage(result);
+    const char *before = "      ";
+    if (result->isolated_count > 0) {
+        fprintf(to, "%s%d alone, %d outside their bounds", before, result->isolated_count, result->failed_isolated);
+        before = "; ";
+    }
+    if (first != NULL || worst != NULL) {
+        if (first != NULL)
+            fprintf(to, "%sfirst off at %s", before, first->name);
+        else
+            fprintf(to, "%sleast headroom %.0f %% at %s", before, 100.0 * worst->headroom, worst->name);
+        before = "; ";
+    }
+    if (result->warnings > 0) {
+        fprintf(to, "%s%d under %.0f %%", before, result->warnings, 100.0 * DP_WARN_HEADROOM);
+        before = "; ";
+    }
+    if (result->options->filter != NULL) {
+        fprintf(to, "%sfiltered by '%s'", before, result->options->filter);
+        before = "; ";
+    }
+    if (before[0] == ';') fprintf(to, "\n");
+}
+
 void dp_report_verdict(FILE *to, const dp_result *result) {
-    const dp_stage_result *worst = dp_worst_stage(result);
     if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR) {
         fprintf(to, "%s: %s: %s\n", dp_verdict_name(result->verdict), result->error.code, result->error.message);
         return;
     }
     if (result->verdict == DP_NOTHING) {
-        fprintf(to, "NOTHING COMPARED: the filter '%s' matches no stage and no arm; see --list for their names.\n",
+        fprintf(to, "NOTHING COMPARED: the filter '%s' matches no stage and no round; see --list.\n",
                 result->options->filter != NULL ? result->options->filter : "");
         return;
     }
-    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; ", dp_verdict_name(result->verdict),
-            result->stage_count, result->stages_known, result->failed_stages);
-    if (result->isolated_count > 0)
-        fprintf(to, "%d alone, %d outside their bounds; ", result->isolated_count, result->failed_isolated);
-    fprintf(to, "%d rounds, %d not identical", result->arm_count, result->failed_arms);
-    dp_divergence_by by;
-    const dp_stage_result *first = dp_first_divergence(result, &by);
-    if (first != NULL)
-        fprintf(to, "; first off at %s", first->name);
-    else if (worst != NULL)
-        fprintf(to, "; least headroom %.0f %% at %s", 100.0 * worst->headroom, worst->name);
-    if (result->warnings > 0) fprintf(to, "; %d under %.0f %%", result->warnings, 100.0 * DP_WARN_HEADROOM);
-    if (result->options->filter != NULL) fprintf(to, "; filtered by '%s'", result->options->filter);
-    fprintf(to, "\n");
+    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; %d rounds, %d not identical\n",
+            dp_verdict_name(result->verdict), result->stage_count, result->stages_known, result->failed_stages,
+            result->arm_count, result->failed_arms);
+    print_rest(to, result);
 }
 
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only) {

@@ -3,6 +3,7 @@
 
 #include "divergence.h"
 #include "error.h"
+#include "json_text.h"
 #include "report.h"
 #include "text_file.h"
 
@@ -248,6 +249,16 @@ static void read_head(dp_json_reader *reader, dp_result_file *out) {
     dp_read_bool(reader, out->environment, "dirty");
 }
 
+/* What cannot be shown as it is stays as it is in the caller's document. */
+static df_status take_printable(dp_result_file *out, df_error *err) {
+    if (dp_json_is_printable(out->document)) return DF_OK;
+    cJSON *copy = cJSON_Duplicate(out->document, true);
+    if (copy == NULL) return df_fail_memory(err, "a copy of the result", 0);
+    out->document = copy;
+    out->owned = true;
+    return dp_json_make_printable(copy, err);
+}
+
 df_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out, df_error *err) {
     *out = (dp_result_file){.path = path, .document = document};
     const char *schema = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(document, "schema"));
@@ -262,6 +273,7 @@ df_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out
                        "%s is a result file of version %g, and this program reads version %d. Render it with the "
                        "program that wrote it, or run the check again.",
                        path, cJSON_IsNumber(version) ? version->valuedouble : 0.0, DP_RESULT_VERSION);
+    TRY(take_printable(out, err));
     dp_json_reader reader = {.file = path, .err = err};
     read_head(&reader, out);
     read_cases(&reader, out);
@@ -285,7 +297,9 @@ df_status dp_result_read(const char *path, dp_result_file *out, df_error *err) {
                        "%s is not JSON, or not all of it: expected one whole document. A file that was cut off cannot "
                        "be shown in part; write it again with --out.",
                        path);
-    const df_status status = dp_result_parse(document, path, out, err);
+    df_status status = dp_json_make_printable(document, err);
+    if (status == DF_OK) status = dp_result_parse(document, path, out, err);
+    out->document = document;
     out->owned = true;
     return status;
 }

@@ -36,3 +36,10 @@ int dp_write_results(const char *command, cJSON *document, const dp_run_options 
     dp_result_file_release(&file);
     return code;
 }
+
+void dp_run_destinations(const dp_run_options *options, dp_destinations *d) {
+    dp_destination_add(d, (dp_destination){"--out", options->out, false});
+    for (int i = 0; i < options->report_count; i++)
+        dp_destination_add(d, (dp_destination){"--report", strchr(options->report[i], '=') + 1, false});
+    dp_destination_add(d, (dp_destination){"--history", options->history, true});
+}

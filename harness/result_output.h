@@ -2,6 +2,7 @@
 #ifndef DP_RESULT_OUTPUT_H
 #define DP_RESULT_OUTPUT_H
 
+#include "destinations.h"
 #include "run_options.h"
 
 #include <cjson/cJSON.h>
@@ -12,5 +13,8 @@
  * pass. NULL: nothing was asked for.
  */
 int dp_write_results(const char *command, cJSON *document, const dp_run_options *options, int code);
+
+/* Adds every file that the options name, each of its kind. */
+void dp_run_destinations(const dp_run_options *options, dp_destinations *d);
 
 #endif

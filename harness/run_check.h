@@ -14,6 +14,7 @@
 #include "growth.h"
 #include "isolated.h"
 #include "plot_data.h"
+#include "progress.h"
 #include "rounds.h"
 #include "run_facts.h"
 
@@ -41,7 +42,8 @@ typedef struct dp_check_options {
     df_backend backend;
     df_class numeric_class;
     df_products products;
-    bool report; /* also collect what only a result file holds: digests, geometry, plot data */
+    dp_progress_part progress; /* all zero: nobody watches */
+    bool report;               /* also collect what only a result file holds: digests, geometry, plot data */
 } dp_check_options;
 
 typedef struct dp_stage_result {

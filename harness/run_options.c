@@ -128,6 +128,11 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
         return 1;
     }
     if (!takes_value(word)) return 0;
+    const bool of_results = strcmp(word, "--report") == 0 || strcmp(word, "--history") == 0;
+    if (of_results && strcmp(command, "check") != 0 && strcmp(command, "gate") != 0) {
+        *code = dp_usage_error(command, "%s belongs to check and gate", word);
+        return -1;
+    }
     if (*index + 1 >= argc) {
         *code = dp_usage_error(command, "%s needs a value", word);
         return -1;

@@ -41,7 +41,8 @@ typedef struct dp_run_options {
 
 /* Tries to take argv[*index] (and its value) as a shared option. 1: taken, *index is at its last word; 0: not a shared
  * option; -1: an error, reported, the exit code is in *code. To be asked first about every word: an option that was
- * given before, shared or not, is a usage error, and a file of --out that cannot be written an error at once. */
+ * given before, shared or not, is a usage error, and so are --report and
+ * --history of a command that leaves no result file; a file of --out that cannot be written is an error at once. */
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code);
 
 /* Whether the whole result is wanted, and not only its table. */

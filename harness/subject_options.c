@@ -2,6 +2,7 @@
 #include "subject_options.h"
 
 #include "cli.h"
+#include "destinations.h"
 #include "error.h"
 
 #include <string.h>
@@ -59,6 +60,15 @@ int dp_subject_resolve(const char *command, const dp_subject_options *options, d
     if (find_case(cases, options->name, &source->list, setup, &err) == DF_OK) return DP_EXIT_PASS;
     dp_subject_source_release(source);
     return dp_report_error(command, &err);
+}
+
+int dp_subject_spared(const char *command, const char *out, const dp_run_setup *setup) {
+    dp_destinations files = {.command = command};
+    dp_destination_add(&files, (dp_destination){"--out", out, false});
+    dp_destination_spare(&files, setup->oracle);
+    dp_destination_spare(&files, setup->head);
+    dp_destination_spare_checkpoint(&files, setup->checkpoint);
+    return dp_destinations_check(&files);
 }
 
 void dp_subject_source_release(dp_subject_source *source) { dp_cases_release(&source->list); }

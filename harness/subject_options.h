@@ -32,6 +32,9 @@ typedef struct dp_subject_source {
  * DP_EXIT_PASS, or reports and returns the exit code, with nothing to release. */
 int dp_subject_resolve(const char *command, const dp_subject_options *options, dp_subject_source *source,
                        dp_run_setup *setup);
+/* Whether --out (NULL: not given) can be written and is none of the files that the subject is read from. Reports, and
+ * returns the exit code. */
+int dp_subject_spared(const char *command, const char *out, const dp_run_setup *setup);
 void dp_subject_source_release(dp_subject_source *source);
 
 #endif

@@ -237,7 +237,7 @@ static df_status write_data(dp_atomic_file *file, const dp_synth_plan *plan, con
     const size_t width = df_dtype_size(options->dtype);
     const size_t bytes = width * (size_t)(plan->values < PIECE_VALUES ? plan->values : PIECE_VALUES);
     dp_progress progress;
-    dp_progress_begin(&progress, "synth", width * (uint64_t)plan->values);
+    dp_progress_begin(&progress, "synth", NULL, (double)width * (double)plan->values);
     df_status status = DF_OK;
     piece *pieces = calloc(2, sizeof *pieces);
     if (pieces == NULL) return df_fail_memory(err, "the pieces of the checkpoint", 2 * sizeof *pieces);
@@ -255,7 +255,7 @@ static df_status write_data(dp_atomic_file *file, const dp_synth_plan *plan, con
         done = ready->first + ready->count;
         if (done < plan->values) status = start_piece(next, plan, options, done, err);
         if (status == DF_OK) status = dp_atomic_write(file, ready->data, width * (size_t)ready->count, err);
-        dp_progress_update(&progress, width * (uint64_t)done);
+        dp_progress_update(&progress, (double)width * (double)done, NULL);
         piece *written = ready;
         ready = next;
         next = written;
@@ -342,6 +342,21 @@ cleanup:
     free(config_text.data);
     free(config);
     return status;
+}
+
+double dp_synth_bytes(const char *config_path, const dp_synth_options *options) {
+    dp_synth_plan plan = {0};
+    text config_text = {0};
+    df_config *config = calloc(1, sizeof *config);
+    df_status status = config != NULL ? read_config(config_path, &config_text, NULL) : DF_ERR_MEMORY;
+    if (status == DF_OK) status = df_config_parse(config_text.data, config_text.length, config_path, config, NULL);
+    if (status == DF_OK)
+        status = dp_synth_plan_make(config, options->seed, options->profile, options->extras, &plan, NULL);
+    const double bytes = status == DF_OK ? (double)df_dtype_size(options->dtype) * (double)plan.values : 0.0;
+    dp_synth_plan_release(&plan);
+    free(config_text.data);
+    free(config);
+    return bytes;
 }
 
 bool dp_synth_parse_dtype(const char *word, df_dtype *out) {

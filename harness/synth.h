@@ -36,6 +36,9 @@ typedef struct dp_synth_result {
 df_status dp_synth_write(const char *config_path, const char *dir, const dp_synth_options *options,
                          dp_synth_result *result, df_error *err);
 
+/* About how many bytes that model.safetensors would have; 0 where the config says nothing usable. For estimates. */
+double dp_synth_bytes(const char *config_path, const dp_synth_options *options);
+
 /* "bf16", "f16", "f32"; "unit", "hot". False when the word is neither. */
 bool dp_synth_parse_dtype(const char *word, df_dtype *out);
 bool dp_synth_parse_profile(const char *word, dp_synth_profile *out);

@@ -1,6 +1,8 @@
 /* error.c - see error.h. */
 #include "error.h"
 
+#include "printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -8,10 +10,12 @@ df_status df_fail(df_error *err, df_status status, const char *code, const char 
     if (err == NULL) return status;
     err->status = status;
     snprintf(err->code, sizeof err->code, "%s", code);
+    char message[sizeof err->message]; /* a name in it may come from a file, control characters and all */
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    df_printable(message, err->message, sizeof err->message);
     return status;
 }
 

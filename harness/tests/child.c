@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,6 +31,20 @@ static void become(char *const *argv, const child_limits *limits, int out, int e
     _exit(CANNOT_RUN);
 }
 
+/* A terminal's two ends. */
+static void open_terminal(int *ours, int *theirs) {
+    const struct winsize size = {.ws_row = 24, .ws_col = 100};
+    ck_assert_int_eq(openpty(ours, theirs, NULL, NULL, &size), 0);
+    ck_assert(fcntl(*ours, F_SETFD, FD_CLOEXEC) == 0 && fcntl(*theirs, F_SETFD, FD_CLOEXEC) == 0);
+}
+
+/* What the terminal is sent, until the program that has its other end is gone. */
+static void drain(int terminal, FILE *to) {
+    char text[4096];
+    for (ssize_t n; (n = read(terminal, text, sizeof text)) > 0;) fwrite(text, 1, (size_t)n, to);
+    close(terminal);
+}
+
 static char *contents(FILE *file) {
     ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
     const size_t length = (size_t)ftell(file);
@@ -54,10 +69,17 @@ child child_words(const char *const *words, int count) {
     ck_assert(out != NULL && err != NULL);
     const int elsewhere = limits.out != NULL ? open(limits.out, O_WRONLY | O_CLOEXEC) : -1;
     ck_assert(limits.out == NULL || elsewhere >= 0);
+    int ours = -1, theirs = -1;
+    if (limits.terminal) open_terminal(&ours, &theirs);
     fflush(NULL);
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
-    if (pid == 0) become(argv, &limits, elsewhere >= 0 ? elsewhere : fileno(out), fileno(err));
+    if (pid == 0)
+        become(argv, &limits, elsewhere >= 0 ? elsewhere : fileno(out), limits.terminal ? theirs : fileno(err));
+    if (limits.terminal) {
+        close(theirs);
+        drain(ours, err);
+    }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (elsewhere >= 0) close(elsewhere);
@@ -67,7 +89,7 @@ child child_words(const char *const *words, int count) {
     ck_assert_msg(run.code != CANNOT_RUN, "%s could not be run", DP_BUILD_DIR "/dflash-parity");
     /* Streams that are no terminal hold no escape sequences. */
     ck_assert_ptr_null(strchr(run.out, '\x1b'));
-    ck_assert_ptr_null(strchr(run.err, '\x1b'));
+    ck_assert(limits.terminal || strchr(run.err, '\x1b') == NULL);
     return run;
 }
 

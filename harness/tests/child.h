@@ -3,6 +3,7 @@
 #define DP_TESTS_CHILD_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct child {
@@ -13,6 +14,7 @@ typedef struct child {
 /* How the next run differs from a plain one; cleared by every run. */
 typedef struct child_limits {
     const char *out;  /* standard output goes to this path instead; child.out is empty then */
+    bool terminal;    /* standard error is a terminal of 100 columns; child.err has what it was sent */
     size_t file_size; /* no file may grow beyond this many bytes, as on a full disk; 0: no limit */
 } child_limits;
 extern child_limits child_next;

@@ -43,6 +43,10 @@
     X(check)                                                                                                           \
     X(result)                                                                                                          \
     X(report)                                                                                                          \
+    X(junit)                                                                                                           \
+    X(destinations)                                                                                                    \
+    X(progress)                                                                                                        \
+    X(printable)                                                                                                       \
     X(history)                                                                                                         \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \
@@ -53,6 +57,7 @@
     X(bench)                                                                                                           \
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
+    X(recipes)                                                                                                         \
     X(cuda)
 
 #define DP_DECLARE_SUITE(name) Suite *suite_##name(void);

@@ -188,7 +188,7 @@ START_TEST(words_that_do_not_fit_the_table_are_usage_errors) {
     child_expect(CHILD("bench", "--table", "--context", "0"), 2, "", "found '0'");
     child_expect(CHILD("bench", "--geometry"), 2, "", "--geometry needs a value");
     child_expect(CHILD("bench", "--table", "--torch", "a", "--torch", "b"), 2, "", "--torch is given twice");
-    child_expect(CHILD("bench", "--table", "--report", "html=x"), 2, "", "--report do not apply");
+    child_expect(CHILD("bench", "--table", "--report", "html=x"), 2, "", "--report belongs to check and gate");
     child_expect(CHILD("bench", "--table", "--help"), 0, "5 nothing matched", "");
 }
 END_TEST

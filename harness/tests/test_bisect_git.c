@@ -163,6 +163,21 @@ START_TEST(ends_that_make_no_search_are_refused) {
 }
 END_TEST
 
+START_TEST(a_search_shows_a_terminal_how_far_it_is) {
+    static const char clear[] = "\r\033[K";
+    commit("good", "start");
+    commit("good", "a");
+    commit("bad", "breaks the norm");
+    child_next.terminal = true;
+    child result = BISECT("HEAD~2", "--bad", "HEAD");
+    ck_assert_int_eq(result.code, 1);
+    ck_assert_ptr_nonnull(strstr(result.err, "bisect: 0 revisions: "));
+    const size_t length = strlen(result.err);
+    ck_assert(length > strlen(clear) && strcmp(result.err + length - strlen(clear), clear) == 0);
+    child_release(&result);
+}
+END_TEST
+
 START_TEST(an_interruption_ends_the_step_and_removes_the_scratch_copy) {
     commit("good", "start");
     commit("bad", "a");
@@ -198,6 +213,7 @@ void bisect_add_git(Suite *suite) {
     tcase_add_test(tests, a_step_that_leaves_no_recording_or_no_recording_that_can_be_compared_is_skipped);
     tcase_add_test(tests, a_merge_stands_for_the_branch_that_it_brought_in);
     tcase_add_test(tests, ends_that_make_no_search_are_refused);
+    tcase_add_test(tests, a_search_shows_a_terminal_how_far_it_is);
     tcase_add_test(tests, an_interruption_ends_the_step_and_removes_the_scratch_copy);
     suite_add_tcase(suite, tests);
 }

@@ -147,8 +147,8 @@ END_TEST
 
 START_TEST(a_filtered_pass_says_that_it_is_one) {
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0,
-                 "PASS: 1 of 59 stages compared, 0 outside their bars; 1 alone, 0 outside their bounds; 0 "
-                 "rounds, 0 not identical",
+                 "PASS: 1 of 59 stages compared, 0 outside their bars; 0 rounds, 0 not identical\n"
+                 "      1 alone, 0 outside their bounds; ",
                  "");
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0, "; filtered by 'final'\n", "");
 }

@@ -218,7 +218,7 @@ START_TEST(check_and_gate_append_one_line_each) {
     dp_history_release(&history);
     child_expect(CHILD("check", "--checkpoint", "fixtures/small/tiny-plain", "--oracle", "oracles/tiny-plain.h5",
                        "--history", "/no/such/folder/file"),
-                 4, NULL, "history.open");
+                 4, NULL, "atomic.open");
 }
 END_TEST
 

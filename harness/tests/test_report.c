@@ -5,6 +5,7 @@
 #include "child.h"
 #include "colour.h"
 #include "page_case.h"
+#include "report.h"
 #include "result_case.h"
 #include "suites.h"
 
@@ -86,9 +87,55 @@ START_TEST(values_that_are_not_finite_are_told_in_every_format) {
     char *text = rendered(RESULT_NAN, streams[_i]);
     static const char *const word[] = {[DP_REPORT_TEXT] = "values that are not finite cannot be held against it",
                                        [DP_REPORT_MARKDOWN] = "| none |",
-                                       [DP_REPORT_JUNIT] = "not finite",
+                                       [DP_REPORT_JUNIT] = "which leaves no distance",
                                        [DP_REPORT_GITHUB] = "::error title=tiny-plain FAIL at layers.0.mlp."};
     holds(text, word[streams[_i]]);
+    free(text);
+}
+END_TEST
+
+START_TEST(the_full_table_shows_no_distance_beside_a_nan) {
+    static const char *const names[] = {"layers.0.mlp.act", "final"};
+    dp_result run;
+    char *text = NULL;
+    size_t length = 0;
+    scratch_copy_case("tiny-plain");
+    scratch_flip_weight("layers.0.mlp.gate_proj.weight", 3, 14, true);
+    scratch_flip_weight("layers.0.mlp.up_proj.weight", 3, 14, true);
+    scratch_check(NULL, &run);
+    FILE *to = open_memstream(&text, &length);
+    dp_report_full(to, &run);
+    fclose(to);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char word[64];
+        snprintf(word, sizeof word, "FAIL  %-26s ", names[i]);
+        const char *line = strstr(text, word);
+        ck_assert_msg(line != NULL, "no line of %s", names[i]);
+        char count[32], measure[3][32];
+        ck_assert_int_eq(sscanf(line + strlen(word), "%31s %31s %31s %31s", count, measure[0], measure[1], measure[2]),
+                         4);
+        for (int m = 0; m < 3; m++) ck_assert_msg(strstr(measure[m], "nan") != NULL, "%.120s", line);
+    }
+    const char *finite = strstr(text, "ok    ctx.features");
+    ck_assert(finite != NULL && memmem(finite, 90, "nan", 3) == NULL);
+    free(text);
+    dp_result_release(&run);
+}
+END_TEST
+
+START_TEST(the_lines_of_a_verdict_are_no_wider_than_a_hundred_columns) {
+    static const result_kind kinds[] = {RESULT_PASS, RESULT_FAIL, RESULT_NAN, RESULT_NOTHING};
+    char *text = rendered(kinds[_i], DP_REPORT_TEXT);
+    int lines = 0;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        const bool closing = strncmp(line, "PASS: ", 6) == 0 || strncmp(line, "FAIL: ", 6) == 0 ||
+                             strncmp(line, "NOTHING COMPARED: ", 18) == 0;
+        const bool second =
+            strstr(line, " alone, ") != NULL && strncmp(line, "      ", 6) == 0 && line[6] >= '0' && line[6] <= '9';
+        lines += closing || second;
+        ck_assert_msg(!(closing || second) || strlen(line) <= 100, "%zu columns: %s", strlen(line), line);
+    }
+    ck_assert_int_eq(lines, kinds[_i] == RESULT_NOTHING ? 1 : 2);
     free(text);
 }
 END_TEST
@@ -378,6 +425,8 @@ Suite *suite_report(void) {
     tcase_add_loop_test(tests, a_refusal_is_an_error_with_its_code_in_every_format, 0, STREAMS);
     tcase_add_loop_test(tests, nothing_compared_is_no_pass_in_any_format, 0, STREAMS);
     tcase_add_loop_test(tests, values_that_are_not_finite_are_told_in_every_format, 0, STREAMS);
+    tcase_add_test(tests, the_full_table_shows_no_distance_beside_a_nan);
+    tcase_add_loop_test(tests, the_lines_of_a_verdict_are_no_wider_than_a_hundred_columns, 0, 4);
     tcase_add_loop_test(tests, a_gate_without_a_case_is_an_error_in_every_format, 0, STREAMS);
     tcase_add_test(tests, junit_counts_what_it_holds);
     tcase_add_test(tests, markdown_tells_what_does_not_pass_first_and_folds_the_rest);
