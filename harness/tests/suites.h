@@ -44,6 +44,7 @@
     X(result)                                                                                                          \
     X(report)                                                                                                          \
     X(history)                                                                                                         \
+    X(looks)                                                                                                           \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \

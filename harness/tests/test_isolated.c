@@ -203,6 +203,29 @@ START_TEST(a_value_that_is_not_finite_is_no_pass) {
 }
 END_TEST
 
+START_TEST(values_that_are_not_finite_draft_nothing_and_are_judged_up_to_there) {
+    rig r;
+    rig_open(&r, "tiny-dspark");
+    const size_t values = (size_t)r.in.config.block * (size_t)r.in.config.hidden;
+    float *final = calloc(values, sizeof *final);
+    dp_recording shown = {.count = 0};
+    for (size_t i = 0; i < values; i++) final[i] = NAN;
+    ck_assert_int_eq(dp_run_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DF_ERR_REFUSED);
+    ck_assert_str_eq(r.err.code, "proposal.nan");
+    dp_recording_release(&shown);
+    shown = (dp_recording){.count = 0};
+    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DF_OK);
+    ck_assert_ptr_nonnull(dp_recording_find(&shown, DF_STAGE_LOGITS, -1));
+    ck_assert_ptr_null(dp_recording_find(&shown, DF_STAGE_MARKOV_TOKENS, -1));
+    /* Any other refusal stays one. */
+    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, -1, &shown, &r.err), DF_ERR_REFUSED);
+    ck_assert_str_eq(r.err.code, "markov.anchor");
+    dp_recording_release(&shown);
+    free(final);
+    rig_release(&r);
+}
+END_TEST
+
 START_TEST(a_wrong_token_is_found_among_the_choices) {
     static const struct {
         const char *name, *stage;
@@ -241,6 +264,7 @@ Suite *suite_isolated(void) {
     tcase_add_loop_test(tests, every_stage_of_a_correct_run_lies_within_its_bound_and_its_noise, 0, CASES);
     tcase_add_loop_test(tests, a_fault_in_any_one_stage_is_found_there_and_nowhere_else, 0, FAULTY);
     tcase_add_test(tests, a_value_that_is_not_finite_is_no_pass);
+    tcase_add_test(tests, values_that_are_not_finite_draft_nothing_and_are_judged_up_to_there);
     tcase_add_loop_test(tests, a_wrong_token_is_found_among_the_choices, 0, 3);
     tcase_add_test(tests, an_oracle_whose_stage_does_not_follow_from_its_inputs_fails_there);
     suite_add_tcase(suite, tests);

@@ -44,9 +44,10 @@ START_TEST(the_first_screen_of_a_failure_names_the_stage_and_the_command) {
     page_break(document, "layers.1.attn.context", 1e-3);
     char *page = render(document);
     FIRST_SCREEN(page, "FAIL", "tiny-plain", "Look at", "layers.1.attn.context",
-                 "the softmax-weighted values over the visible keys", "4 of 7 compared stages", "1000 times the bar",
-                 "[2, 3], is 1.5 instead of 1.25", "No stage was run alone", "Of the 3 stages after it, 3",
-                 "1 of 3 drafted tokens differ", "dflash-parity check --checkpoint &#39;a b&#39;");
+                 "the softmax-weighted values over the visible keys", "4 of 7 compared stages are outside their bars",
+                 "1,000 times the bar", "Of its 4 rows, 2 alone is off", "[2, 3], is 1.5 instead of 1.25",
+                 "No stage was run alone", "Of the 3 stages after it, 3", "1 of 3 drafted tokens differs",
+                 "dflash-parity check --checkpoint &#39;a b&#39;");
     free(page);
 }
 END_TEST
@@ -57,8 +58,9 @@ START_TEST(an_isolated_fault_is_told_as_the_cause_and_the_rest_as_carried_on) {
     page_break(document, "layers.1.attn.context", 1e-3);
     page_isolate(document, "layers.1.attn.context");
     char *page = render(document);
-    FIRST_SCREEN(page, "Look at", "layers.1.attn.context", "on the reference&#39;s own inputs", "41.5 times the bound",
-                 "the fault is in this stage", "they only carry the error on");
+    FIRST_SCREEN(page, "Look at", "layers.1.attn.context", "1 of 7 run alone is outside its bound",
+                 "on the reference&#39;s own inputs", "41.5 times the bound", "the fault is in this stage",
+                 "they only carry the error on");
     ck_assert_ptr_nonnull(strstr(page, "alone, × bound"));
     free(page);
 }
@@ -104,6 +106,7 @@ START_TEST(values_that_are_not_finite_are_named_as_such) {
     page_break(document, "layers.0.out", NAN);
     char *page = render(document);
     FIRST_SCREEN(page, "FAIL", "Look at", "layers.0.out", "NaN or infinite: 2 of its 32", "not finite");
+    ck_assert_ptr_null(strstr(page, "is nan"));
     ck_assert_ptr_nonnull(strstr(page, "2 NaN"));
     free(page);
 }
@@ -189,11 +192,132 @@ START_TEST(a_gate_lists_every_case_and_tells_the_failing_ones) {
     }
     page_set(document, "verdict", "FAIL");
     char *page = render(document);
-    FIRST_SCREEN(page, "FAIL", "bad-0", "and 10 more do not pass", "Look at", "layers.0.out");
+    FIRST_SCREEN(page, "FAIL", "11 of 12 cases do not pass; ", "bad-0", "Look at", "layers.0.out",
+                 "All 10 other cases that do not pass are first off at the same stage");
+    ck_assert_ptr_nonnull(strstr(page, "3 more that do not pass"));
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#case-2-plots\""));
+    ck_assert_ptr_null(strstr(page, "href=\"#case-6-plots\""));
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#case-9-stages\""));
+    ck_assert_ptr_null(strstr(page, "href=\"#case-10-stages\""));
     ck_assert_ptr_nonnull(strstr(page, "<td>first-good</td>"));
     ck_assert_ptr_nonnull(strstr(page, "href=\"#case-12\""));
     ck_assert_ptr_null(strstr(page, "href=\"#case-1\""));
     ck_assert_ptr_nonnull(strstr(page, "Stages are listed for the first 8 cases"));
+    free(page);
+}
+END_TEST
+
+/* Another case, under the document's own. */
+static void add_case(cJSON *document, cJSON *other) {
+    cJSON_AddItemToArray(cJSON_GetObjectItem(document, "cases"),
+                         cJSON_DetachItemFromArray(cJSON_GetObjectItem(other, "cases"), 0));
+    cJSON_Delete(other);
+}
+
+START_TEST(a_gate_that_passes_is_told_by_the_case_nearest_to_a_bar) {
+    without_gnuplot();
+    cJSON *document = page_document("first"), *near = page_document("near"), *last = page_document("last");
+    cJSON_SetNumberValue(cJSON_GetObjectItem(page_stage(near, "layers.1.out"), "headroom"), 0.31);
+    add_case(document, near);
+    add_case(document, last);
+    char *page = render(document);
+    FIRST_SCREEN(page, "PASS", "all 3 cases pass", "21 stages and 3 rounds of 3 cases", "near", "layers.1.out",
+                 "31 % of it left");
+    ck_assert_ptr_nonnull(strstr(page, "<section id=\"case-2\">"));
+    ck_assert_ptr_null(strstr(page, "<section id=\"case-1\">"));
+    ck_assert_ptr_nonnull(strstr(page, "<td class=\"n\">0.69</td>"));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_refusal_among_failures_leads_a_page_whose_verdict_it_is) {
+    without_gnuplot();
+    cJSON *document = page_document("broken"), *refused = page_document("refused");
+    page_break(document, "layers.0.out", 1e-3);
+    page_refuse(refused, "geometry.field.differs", "no");
+    add_case(document, refused);
+    page_set(document, "verdict", "REFUSED");
+    char *page = render(document);
+    FIRST_SCREEN(page, "REFUSED", "2 of 2 cases do not pass; ", "refused", "geometry.field.differs",
+                 "first off elsewhere");
+    ck_assert_ptr_null(strstr(page, "href=\"#case-2-plots\""));
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#case-2-inputs\""));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_wrong_id_is_told_without_an_error_size) {
+    without_gnuplot();
+    cJSON *document = page_document("x"), *stage = page_stage(document, "logits");
+    page_break(document, "logits", 1e-3);
+    page_isolate(document, "logits");
+    cJSON_ReplaceItemInObject(stage, "exact", cJSON_CreateTrue());
+    cJSON *isolated = cJSON_GetObjectItem(stage, "isolated"), *chained = cJSON_GetObjectItem(stage, "chained");
+    cJSON_ReplaceItemInObject(isolated, "share", cJSON_CreateString("inf"));
+    cJSON_AddItemToObject(isolated, "worst", cJSON_Duplicate(cJSON_GetObjectItem(chained, "worst"), true));
+    cJSON_SetNumberValue(cJSON_GetObjectItem(chained, "mismatches"), 1);
+    char *page = render(document);
+    FIRST_SCREEN(page, "Look at", "it gives other ids than follow from them: the fault is in this stage",
+                 "The first of them, [2, 3], is 1.5 instead of 1.25");
+    ck_assert_ptr_null(strstr(page, "values that are not finite"));
+    ck_assert_ptr_nonnull(strstr(page, "<td class=\"n\">differs</td>"));
+    ck_assert_ptr_nonnull(strstr(page, "1 of 24 differs; [2, 3]: 1.5, reference 1.25"));
+    free(page);
+}
+END_TEST
+
+START_TEST(rows_are_told_as_spans_and_not_when_they_are_scattered) {
+    static const struct {
+        const char *off, *told; /* a digit a row: 1 is off */
+    } rows[] = {{"0011", "Of its 4 rows, 2 to 3 are off."},
+                {"1010", "Of its 4 rows, 0 and 2 are off."},
+                {"11011001", "Of its 8 rows, 0 to 1, 3 to 4 and 7 are off."},
+                {"1111", "All of its 4 rows are off."},
+                {"10101010", NULL},
+                {"0000", NULL}};
+    without_gnuplot();
+    cJSON *document = page_document("x"), *stage = page_stage(document, "layers.1.attn.context");
+    page_break(document, "layers.1.attn.context", 1e-3);
+    cJSON *list = cJSON_CreateArray();
+    for (const char *s = rows[_i].off; *s != '\0'; s++)
+        cJSON_AddItemToArray(list, cJSON_CreateNumber(*s == '1' ? 1e-3 : 1e-7));
+    cJSON_ReplaceItemInObject(stage, "rows", list);
+    char *page = render(document);
+    if (rows[_i].told != NULL)
+        FIRST_SCREEN(page, "Look at", rows[_i].told);
+    else
+        ck_assert(strstr(page, " rows, ") == NULL && strstr(page, " rows are off") == NULL);
+    free(page);
+}
+END_TEST
+
+START_TEST(growth_is_told_of_the_layers_that_double_the_error) {
+    static const struct {
+        double factor[2];
+        const char *told;
+    } growth[] = {{{349494.24, 0.83}, "Layer 0 multiplies the error of the residual stream by 349,000; no later one"},
+                  {{1.2, 9995.2}, "Layer 1 multiplies the error of the residual stream by 10,000."},
+                  {{3, 4.3e9}, "Layer 0 multiplies the error of the residual stream by 3, layer 1 by 4.3e9."},
+                  {{1.5, 1}, NULL}};
+    without_gnuplot();
+    cJSON *document = page_document("x"), *list = cJSON_GetObjectItem(page_only_case(document), "growth");
+    page_break(document, "layers.0.attn.context", 1e-3);
+    for (int i = 0; i < 2; i++) {
+        cJSON *layer = cJSON_CreateObject();
+        cJSON_AddNumberToObject(layer, "layer", i);
+        cJSON_AddNumberToObject(layer, "in", 0);
+        cJSON_AddNumberToObject(layer, "out", 1e-3);
+        cJSON_AddNumberToObject(layer, "factor", growth[_i].factor[i]);
+        page_set(layer, "source", "");
+        cJSON_AddNumberToObject(layer, "source_share", 0.5);
+        cJSON_AddItemToArray(list, layer);
+    }
+    char *page = render(document);
+    if (growth[_i].told != NULL)
+        FIRST_SCREEN(page, growth[_i].told);
+    else
+        ck_assert_ptr_null(strstr(page, "multiplies"));
+    ck_assert_ptr_nonnull(strstr(page, "<td class=\"n\">0</td>"));
     free(page);
 }
 END_TEST
@@ -290,6 +414,11 @@ Suite *suite_pages(void) {
     tcase_add_test(tests, a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none);
     tcase_add_test(tests, a_result_without_a_case_is_no_pass_on_the_page_either);
     tcase_add_test(tests, a_picture_gets_its_own_names_and_the_page_s_colours);
+    tcase_add_test(tests, a_gate_that_passes_is_told_by_the_case_nearest_to_a_bar);
+    tcase_add_test(tests, a_refusal_among_failures_leads_a_page_whose_verdict_it_is);
+    tcase_add_test(tests, a_wrong_id_is_told_without_an_error_size);
+    tcase_add_loop_test(tests, rows_are_told_as_spans_and_not_when_they_are_scattered, 0, 6);
+    tcase_add_loop_test(tests, growth_is_told_of_the_layers_that_double_the_error, 0, 4);
     tcase_add_loop_test(tests, a_picture_that_reaches_outside_is_refused, 0, 6);
     suite_add_tcase(suite, tests);
     return suite;
