@@ -16,14 +16,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A case with plots is up to 250 kB of page, one with tables up to 60 kB; together below 1.5 MB. */
-enum { MOST_PLOTTED = 4, MOST_TABLES = 8, MOST_LISTED = 8 };
+/* A case with plots is up to 400 kB of page, one with tables up to 70 kB, one with neither 10 kB. A part is begun only
+ * while the sections are below its limit, so that with any cases the page is below 1.5 MB. */
+enum {
+    MOST_PLOTTED = 4,
+    MOST_TABLES = 8,
+    MOST_LISTED = 8,
+    PLOTS_BELOW = 850000,
+    TABLES_BELOW = 1050000,
+    SECTION_BELOW = 1150000
+};
+
+/* What of a case the page shows. */
+enum { SECTION = 1, PLOTS = 2, TABLES = 4 };
 
 typedef struct page {
     const cJSON *document, *cases;
     FILE *to;
     dp_html_plots plots;
     int failing;
+    int plotted, tabled;
+    unsigned char *shown; /* [number of cases] */
 } page;
 
 static bool passes(const cJSON *item) { return strcmp(dp_view_text(item, "verdict"), "PASS") == 0; }
@@ -54,19 +67,7 @@ static const cJSON *leading_case(const page *p) {
     return lead;
 }
 
-/* A case has a section of its own when it does not pass, or when it is the one that the page is about. */
-static bool has_section(const page *p, const cJSON *item) { return !passes(item) || item == leading_case(p); }
-
 static bool has_stages(const cJSON *item) { return cJSON_GetArraySize(dp_view(item, "stages")) > 0; }
-
-/* Whether a section is among the first `most` that have stages. */
-static bool among_first(const page *p, const cJSON *item, int most) {
-    const cJSON *before;
-    int earlier = 0;
-    for (before = p->cases->child; before != item; before = before->next)
-        earlier += has_section(p, before) && has_stages(before);
-    return has_stages(item) && earlier < most;
-}
 
 /* ---- The first screen
  * ------------------------------------------------------------------------------------------------ */
@@ -146,29 +147,30 @@ static void part_link(FILE *to, int index, const char *part, const char *before)
 
 static void contents(const page *p) {
     const cJSON *item;
-    int index = 0, listed = 0, sections = 0;
+    int index = 0, listed = 0, unlisted = 0;
     fputs("<nav aria-label=\"Contents\"><b>Contents</b>\n<ul>\n", p->to);
     if (count_of(p) > 1) fputs("<li><a href=\"#cases\">All cases</a></li>\n", p->to);
     cJSON_ArrayForEach(item, p->cases) {
         index++;
-        if (!has_section(p, item)) continue;
-        if (sections++ >= MOST_LISTED) continue; /* the table of all cases links to every one */
+        const unsigned shown = p->shown[index - 1];
+        const bool rounds = cJSON_GetArraySize(dp_view(item, "rounds")) > 0;
+        if (!(shown & SECTION) || listed == MOST_LISTED) {
+            unlisted += !passes(item); /* the table of all cases has them */
+            continue;
+        }
         listed++;
         fprintf(p->to, "<li><a href=\"#case-%d\">", index);
         dp_html_text(p->to, dp_view_text(item, "case"));
         fputs("</a>: ", p->to);
-        if (among_first(p, item, MOST_PLOTTED)) part_link(p->to, index, "plots", "");
-        if (among_first(p, item, MOST_TABLES))
-            part_link(p->to, index, "stages", among_first(p, item, MOST_PLOTTED) ? ", " : "");
-        if (cJSON_GetArraySize(dp_view(item, "rounds")) > 0)
-            part_link(p->to, index, "rounds", among_first(p, item, MOST_TABLES) ? ", " : "");
-        part_link(p->to, index, "inputs",
-                  cJSON_GetArraySize(dp_view(item, "rounds")) > 0 || among_first(p, item, MOST_TABLES) ? ", " : "");
+        if (shown & PLOTS) part_link(p->to, index, "plots", "");
+        if (shown & TABLES) part_link(p->to, index, "stages", shown & PLOTS ? ", " : "");
+        if (rounds) part_link(p->to, index, "rounds", shown & TABLES ? ", " : "");
+        part_link(p->to, index, "inputs", rounds || shown & TABLES ? ", " : "");
         fputs("</li>\n", p->to);
     }
-    if (sections > listed)
-        fprintf(p->to, "<li><a href=\"#cases\">%d more that %s not pass</a></li>\n", sections - listed,
-                sections - listed == 1 ? "does" : "do");
+    if (unlisted > 0)
+        fprintf(p->to, "<li><a href=\"#cases\">%d more that %s not pass</a></li>\n", unlisted,
+                unlisted == 1 ? "does" : "do");
     fputs("<li><a href=\"#environment\">Environment</a></li>\n<li><a href=\"#reading\">How to read this page</a></li>\n"
           "</ul></nav>\n",
           p->to);
@@ -214,9 +216,10 @@ static void case_list(const page *p) {
         const double largest = largest_error(item);
         index++;
         fprintf(p->to, "<tr class=\"%s\"><td>", passes(item) ? "ok" : "bad");
-        if (has_section(p, item)) fprintf(p->to, "<a href=\"#case-%d\">", index);
+        const bool linked = p->shown[index - 1] & SECTION;
+        if (linked) fprintf(p->to, "<a href=\"#case-%d\">", index);
         dp_html_text(p->to, dp_view_text(item, "case"));
-        fputs(has_section(p, item) ? "</a></td><td>" : "</td><td>", p->to);
+        fputs(linked ? "</a></td><td>" : "</td><td>", p->to);
         dp_html_verdict(p->to, dp_view_text(item, "verdict"));
         fprintf(p->to, "</td><td class=\"n\">%ld</td><td class=\"n\">%ld</td>", dp_view_count(item, "stages_compared"),
                 dp_view_count(item, "rounds_compared"));
@@ -252,7 +255,9 @@ static void inputs(const page *p, const cJSON *item, int index) {
 
 static void one_case(page *p, const cJSON *item, int index) {
     const bool alone = count_of(p) == 1, lead = item == leading_case(p);
-    if (!has_section(p, item)) return;
+    const long size = ftell(p->to);
+    if (size > SECTION_BELOW) return;
+    p->shown[index - 1] = SECTION;
     fprintf(p->to, "<section id=\"case-%d\">\n<h2>", index);
     dp_html_text(p->to, dp_view_text(item, "case"));
     fputs("</h2>\n", p->to);
@@ -267,23 +272,27 @@ static void one_case(page *p, const cJSON *item, int index) {
         dp_html_command(p->to, dp_view_text(item, "command"));
     }
     if (has_stages(item)) {
-        if (among_first(p, item, MOST_PLOTTED)) {
+        if (p->plotted < MOST_PLOTTED && size <= PLOTS_BELOW) {
+            p->plotted++;
+            p->shown[index - 1] |= PLOTS;
             fprintf(p->to, "<div id=\"case-%d-plots\">\n", index);
             dp_html_case_plots(p->to, &p->plots, item, index);
             dp_html_no_plots(p->to, &p->plots);
             fputs("</div>\n", p->to);
         } else {
             fprintf(p->to, "<p class=\"soft\">Plots are drawn for the first %d cases that do not pass.</p>\n",
-                    MOST_PLOTTED);
+                    p->plotted);
         }
-        if (among_first(p, item, MOST_TABLES)) {
+        if (p->tabled < MOST_TABLES && size <= TABLES_BELOW) {
+            p->tabled++;
+            p->shown[index - 1] |= TABLES;
             fprintf(p->to, "<h3 id=\"case-%d-stages\">Stages</h3>\n", index);
             dp_html_stages(p->to, item);
         } else {
             fprintf(p->to,
                     "<p class=\"soft\">Stages are listed for the first %d cases that do not pass; the result file "
                     "holds all of them.</p>\n",
-                    MOST_TABLES);
+                    p->tabled);
         }
     }
     dp_html_growth(p->to, item);
@@ -317,10 +326,35 @@ static const char reading[] =
     "the bar that is left. <b>Rounds</b> compute the same block with a cache and must give the same bits.</p>\n"
     "<p>Start with the first divergence. Later stages are usually wrong because of it.</p>\n";
 
-static void write_page(page *p) {
-    char name[256];
+/* The sections of the cases, the leading one first. They are written before what links to them. */
+static bool write_sections(page *p, char **text) {
     const cJSON *item, *lead = leading_case(p);
+    FILE *const whole = p->to;
+    size_t length = 0;
     int index = 0;
+    p->to = open_memstream(text, &length);
+    if (p->to != NULL) {
+        cJSON_ArrayForEach(item, p->cases) {
+            index++;
+            if (item == lead) one_case(p, item, index);
+        }
+        index = 0;
+        cJSON_ArrayForEach(item, p->cases) {
+            index++;
+            if (item != lead && !passes(item)) one_case(p, item, index);
+        }
+    }
+    const bool failed = p->to == NULL || ferror(p->to) != 0;
+    const bool written = p->to != NULL && fclose(p->to) == 0 && !failed;
+    p->to = whole;
+    return written;
+}
+
+/* False when memory did not suffice. */
+static bool write_page(page *p) {
+    char name[256], *sections = NULL;
+    const cJSON *lead = leading_case(p);
+    const bool written = write_sections(p, &sections);
     snprintf(name, sizeof name, "%s %s - dflash-parity", dp_view_text(p->document, "verdict"),
              p->failing == 0 && count_of(p) > 1 ? "all cases"
              : lead != NULL                     ? dp_view_text(lead, "case")
@@ -328,11 +362,13 @@ static void write_page(page *p) {
     dp_html_begin(p->to, name);
     first_screen(p);
     case_list(p);
-    cJSON_ArrayForEach(item, p->cases) one_case(p, item, ++index);
+    if (written) fputs(sections, p->to);
     dp_html_ladders(p->to, &p->plots, p->cases);
     environment(p);
     fputs(reading, p->to);
     dp_html_end(p->to);
+    free(sections);
+    return written;
 }
 
 df_status dp_render_html(const cJSON *document, const dp_html_options *options, char **out, df_error *err) {
@@ -340,13 +376,18 @@ df_status dp_render_html(const cJSON *document, const dp_html_options *options, 
     const cJSON *item;
     size_t length = 0;
     *out = NULL;
-    p.to = open_memstream(out, &length);
-    if (p.to == NULL) return df_fail_memory(err, "the page", 1 << 16);
+    p.shown = calloc((size_t)count_of(&p) + 1, sizeof *p.shown);
+    p.to = p.shown != NULL ? open_memstream(out, &length) : NULL;
+    if (p.to == NULL) {
+        free(p.shown);
+        return df_fail_memory(err, "the page", 1 << 16);
+    }
     cJSON_ArrayForEach(item, p.cases) p.failing += !passes(item);
     dp_html_plots_begin(&p.plots, options->keep);
-    write_page(&p);
+    const bool written = write_page(&p);
     dp_html_plots_end(&p.plots);
-    const bool failed = ferror(p.to) != 0;
+    free(p.shown);
+    const bool failed = ferror(p.to) != 0 || !written;
     if (fclose(p.to) == 0 && !failed) return DF_OK;
     free(*out);
     *out = NULL;
