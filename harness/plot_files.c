@@ -106,10 +106,15 @@ static double chained_error(const cJSON *stage) {
 static double isolated_error(const cJSON *stage) {
     if (dp_view_true(stage, "exact") && dp_view(stage, "isolated") != NULL)
         return dp_view_isolated_failed(stage) ? 1 : 0; /* how far an id is from another says nothing */
-    return dp_view_number(dp_view(dp_view(stage, "isolated"), "difference"), "rel_l2");
+    const cJSON *difference = dp_view(dp_view(stage, "isolated"), "difference");
+    return dp_view_number(difference, "compared") == 0 ? NAN : dp_view_number(difference, "rel_l2");
 }
 
-static double envelope(const cJSON *stage) { return dp_view_number(dp_view(stage, "bar"), "rel_l2"); }
+/* A stage that was not shown was given no bar. */
+static double envelope(const cJSON *stage) {
+    const bool shown = dp_view_count(dp_view(stage, "chained"), "compared") > 0;
+    return shown ? dp_view_number(dp_view(stage, "bar"), "rel_l2") : NAN;
+}
 
 /* NaN in a curve is a gap; the gaps of the chained one are marked by the series not-finite. */
 static void curve(FILE *to, const char *name, const cJSON *stages, double (*of)(const cJSON *)) {

@@ -83,8 +83,8 @@ static const char *mark(const cJSON *stage) {
 
 static void isolated_cells(FILE *to, const cJSON *stage) {
     const cJSON *isolated = dp_view(stage, "isolated"), *share = dp_view(stage, "share");
-    if (isolated == NULL)
-        dash(to);
+    if (isolated == NULL || (dp_view_number(dp_view(isolated, "difference"), "compared") == 0))
+        dash(to);                          /* not run, or not shown */
     else if (dp_view_true(stage, "exact")) /* ids have no error size */
         fprintf(to, "<td class=\"n\">%s</td>", dp_view_true(isolated, "pass") ? "equal" : "differs");
     else

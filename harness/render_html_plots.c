@@ -16,8 +16,8 @@ static const struct {
     {"Error of each stage, in the order of the forward pass",
      "From left to right the stages, upwards the error. Blue: the run's own values all the way (chained). Green "
      "triangles: what a stage adds when it is run alone on known inputs. Amber: the bar. Rings are outside it, crosses "
-     "hold NaN or infinity; the dashed line is the first divergence. Equal values stand on the lowest line, since zero "
-     "has no logarithm."},
+     "are NaN, infinite or not shown; the dashed line is the first divergence. Equal values stand on the lowest line, "
+     "since zero has no logarithm."},
     {"Where the error lies: rows against stages",
      "A column is a stage, a line a row: a token of the context above, of the drafted block below. A fault of one row "
      "is "

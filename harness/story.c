@@ -105,12 +105,12 @@ static void rows_off(FILE *to, const cJSON *stage) {
         fprintf(to, " All of its %ld rows are off.", count);
         return;
     }
-    fprintf(to, " Of its %ld rows, ", count);
+    fputs(off == 1 ? " Only row " : " Rows ", to);
     for (long i = 0; i < spans; i++) {
         fputs(i == 0 ? "" : i == spans - 1 ? " and " : ", ", to);
         fprintf(to, from[i] == last[i] ? "%ld" : "%ld to %ld", from[i], last[i]);
     }
-    fputs(off == 1 ? " alone is off." : " are off.", to);
+    fprintf(to, " of its %ld %s off.", count, off == 1 ? "is" : "are");
 }
 
 /* "41.3", "584,000", "4.3e9": three digits and no exponent where one can do without. */
@@ -151,8 +151,8 @@ static void chained_fault(FILE *to, const cJSON *stage) {
         fputs(" Its error is ", to);
         factor(to, fmax(l2, peak));
         fputs(" times the bar.", to);
-        rows_off(to, stage);
         worst_element(to, dp_view(chained, "worst"), dp_view_true(stage, "exact"));
+        rows_off(to, stage);
     }
 }
 
@@ -165,7 +165,8 @@ static void isolated_fault(FILE *to, const cJSON *stage) {
         fputs(" Run alone it is inside its bound, but the oracle's values of it are off by ", to);
         factor(to, oracle);
         fputs(" times what rounding can change of what follows from the oracle's own inputs: the fault is in the "
-              "oracle, or in what both hold this stage to be.",
+              "oracle, or in what the run and this program's own float64 check of it have in common, such as how "
+              "weights are decoded and what the config is taken to mean.",
               to);
         return;
     }
@@ -186,8 +187,8 @@ static void isolated_fault(FILE *to, const cJSON *stage) {
         fputs(" times the bound of its own arithmetic", to);
     }
     fputs(": the fault is in this stage.", to);
-    rows_off(to, stage);
     worst_element(to, dp_view(isolated, "worst"), dp_view_true(stage, "exact"));
+    rows_off(to, stage);
 }
 
 static void diverged(FILE *to, const cJSON *item, const cJSON *first) {
@@ -262,19 +263,37 @@ void dp_story_begin(FILE *to, const cJSON *item) {
 /* ---- What carried it on -------------------------------------------------------------------------------------------
  */
 
+/* A stage that was fed the run's own values, for want of the oracle's, hands on what is not finite in them. */
+static bool handed_on(const cJSON *stage) {
+    const cJSON *isolated = dp_view(stage, "isolated");
+    return dp_view_isolated_failed(stage) && !dp_view_true(isolated, "fed") &&
+           !isfinite(dp_view_number(isolated, "share")) && !dp_view_true(stage, "exact");
+}
+
 /* Stages after the first that fail alone too: they add errors of their own. */
-static void other_faults(FILE *to, const cJSON *first) {
+static void other_faults(FILE *to, const cJSON *first, bool carried) {
     enum { MOST_NAMED = 4 };
+    const bool spoilt = dp_view_nonfinite(first) > 0;
     const cJSON *stage;
-    int others = 0, named = 0;
-    for (stage = first->next; stage != NULL; stage = stage->next) others += dp_view_isolated_failed(stage);
-    if (others == 0) {
-        fputs(" Every later stage, run alone, stays within its bound: they only carry the error on.", to);
-        return;
+    int others = 0, handed = 0, named = 0;
+    for (stage = first->next; stage != NULL; stage = stage->next) {
+        if (spoilt && handed_on(stage))
+            handed++;
+        else
+            others += dp_view_isolated_failed(stage);
     }
+    if (handed > 0)
+        fprintf(to,
+                " Run alone, %d of them %s not finite either, but had to be fed the run's own values, since the "
+                "oracle stores samples.",
+                handed, handed == 1 ? "is" : "are");
+    if (others == 0 && handed == 0)
+        fprintf(to, " Every later stage, run alone, stays within its bound%s.",
+                carried ? ": they only carry the error on" : " too");
+    if (others == 0) return;
     fputs(others == 1 ? " Another stage fails alone too:" : " Other stages fail alone too:", to);
     for (stage = first->next; stage != NULL && named < MOST_NAMED; stage = stage->next)
-        if (dp_view_isolated_failed(stage))
+        if (dp_view_isolated_failed(stage) && !(spoilt && handed_on(stage)))
             fprintf(to, "%s `%s`", named++ == 0 ? "" : ",", dp_view_text(stage, "name"));
     if (others > MOST_NAMED) fprintf(to, " and %d more", others - MOST_NAMED);
     fputs(".", to);
@@ -320,7 +339,7 @@ void dp_story_growth(FILE *to, const cJSON *item) {
             fprintf(to, failed == 1 ? "%ld is outside its bar." : "%ld are outside their bars.", failed);
         else
             fputs(" is outside its bar.", to);
-        if (dp_view_count(item, "stages_isolated") > 0) other_faults(to, stage);
+        if (dp_view_count(item, "stages_isolated") > 0) other_faults(to, stage, failed > 0);
     }
     if (layers_after) per_layer(to, item, dp_view(stage, "layer") != NULL ? dp_view_count(stage, "layer") : 0);
     if (final == NULL || final == stage) return;

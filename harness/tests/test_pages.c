@@ -45,7 +45,7 @@ START_TEST(the_first_screen_of_a_failure_names_the_stage_and_the_command) {
     char *page = render(document);
     FIRST_SCREEN(page, "FAIL", "tiny-plain", "Look at", "layers.1.attn.context",
                  "the softmax-weighted values over the visible keys", "4 of 7 compared stages are outside their bars",
-                 "1,000 times the bar", "Of its 4 rows, 2 alone is off", "[2, 3], is 1.5 instead of 1.25",
+                 "1,000 times the bar", "[2, 3], is 1.5 instead of 1.25", "Only row 2 of its 4 is off",
                  "No stage was run alone", "Of the 3 stages after it, 3", "1 of 3 drafted tokens differs",
                  "dflash-parity check --checkpoint &#39;a b&#39;");
     free(page);
@@ -269,9 +269,9 @@ END_TEST
 START_TEST(rows_are_told_as_spans_and_not_when_they_are_scattered) {
     static const struct {
         const char *off, *told; /* a digit a row: 1 is off */
-    } rows[] = {{"0011", "Of its 4 rows, 2 to 3 are off."},
-                {"1010", "Of its 4 rows, 0 and 2 are off."},
-                {"11011001", "Of its 8 rows, 0 to 1, 3 to 4 and 7 are off."},
+    } rows[] = {{"0011", "Rows 2 to 3 of its 4 are off."},
+                {"1010", "Rows 0 and 2 of its 4 are off."},
+                {"11011001", "Rows 0 to 1, 3 to 4 and 7 of its 8 are off."},
                 {"1111", "All of its 4 rows are off."},
                 {"10101010", NULL},
                 {"0000", NULL}};
@@ -286,7 +286,7 @@ START_TEST(rows_are_told_as_spans_and_not_when_they_are_scattered) {
     if (rows[_i].told != NULL)
         FIRST_SCREEN(page, "Look at", rows[_i].told);
     else
-        ck_assert(strstr(page, " rows, ") == NULL && strstr(page, " rows are off") == NULL);
+        ck_assert(strstr(page, " of its 8 are off") == NULL && strstr(page, " of its 4 are off") == NULL);
     free(page);
 }
 END_TEST
@@ -318,6 +318,49 @@ START_TEST(growth_is_told_of_the_layers_that_double_the_error) {
     else
         ck_assert_ptr_null(strstr(page, "multiplies"));
     ck_assert_ptr_nonnull(strstr(page, "<td class=\"n\">0</td>"));
+    free(page);
+}
+END_TEST
+
+START_TEST(what_is_handed_on_of_a_nan_is_no_other_fault) {
+    without_gnuplot();
+    cJSON *document = page_document("x"), *stage;
+    page_break(document, "layers.0.out", NAN);
+    page_isolate(document, "layers.0.out");
+    for (stage = page_stage(document, "layers.1.out"); stage != NULL; stage = stage->next) {
+        cJSON *isolated = cJSON_GetObjectItem(stage, "isolated");
+        cJSON_ReplaceItemInObject(isolated, "pass", cJSON_CreateFalse());
+        cJSON_ReplaceItemInObject(isolated, "share", cJSON_CreateString("inf"));
+        /* `final` had the oracle's inputs: it is a fault of its own. */
+        if (stage != page_stage(document, "final")) cJSON_ReplaceItemInObject(isolated, "fed", cJSON_CreateFalse());
+    }
+    char *page = render(document);
+    FIRST_SCREEN(page, "Run alone, 2 of them are not finite either, but had to be fed the run&#39;s own values",
+                 "Another stage fails alone too: <code>final</code>.");
+    free(page);
+}
+END_TEST
+
+START_TEST(a_page_stays_small_whatever_its_cases) {
+    enum { LAYERS = 1000, CASES = 12 };
+    without_gnuplot();
+    cJSON *document = page_document("bad");
+    page_break(document, "layers.0.out", 1e-3);
+    cJSON *item = page_only_case(document), *stages = cJSON_GetObjectItem(item, "stages");
+    for (int i = 0; i < LAYERS; i++) cJSON_AddItemToArray(stages, cJSON_Duplicate(page_stage(document, "final"), true));
+    cJSON *const one = cJSON_Duplicate(document, true);
+    for (int i = 0; i < CASES - 2; i++) add_case(document, cJSON_Duplicate(one, true));
+    /* The case that the page is about has its table though it is the last. */
+    cJSON_Delete(one);
+    cJSON *last = page_document("last");
+    page_break(last, "layers.0.out", 1e-3);
+    page_set(page_only_case(last), "verdict", "ERROR");
+    add_case(document, last);
+    page_set(document, "verdict", "ERROR");
+    char *page = render(document); /* asks for less than 1.5 MB */
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#case-12-stages\""));
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#case-2-stages\""));
+    ck_assert_ptr_null(strstr(page, "href=\"#case-7-stages\""));
     free(page);
 }
 END_TEST
@@ -370,7 +413,8 @@ START_TEST(a_picture_gets_its_own_names_and_the_page_s_colours) {
     char *out = NULL;
     ck_assert_int_eq(
         inlined("<?xml?><svg viewBox=\"0 0 9 4\"\n>\n<title>x</title><g id=\"a\" stroke='rgb(  0, 114, 178)'>"
-                "<use xlink:href='#a' fill=\"black\"/></g></svg>",
+                "<use xlink:href='#a' fill=\"black\"/></g><desc>d</desc><filter id='f'><a/></filter>"
+                "<g fill=\"none\" stroke=\"black\">\n\t</g></svg>",
                 &out, &err),
         DF_OK);
     ck_assert_str_eq(out, "<svg viewBox=\"0 0 9 4\" role=\"img\" aria-label=\"a &lt;label&gt;\">\n"
@@ -416,6 +460,8 @@ Suite *suite_pages(void) {
     tcase_add_test(tests, a_picture_gets_its_own_names_and_the_page_s_colours);
     tcase_add_test(tests, a_gate_that_passes_is_told_by_the_case_nearest_to_a_bar);
     tcase_add_test(tests, a_refusal_among_failures_leads_a_page_whose_verdict_it_is);
+    tcase_add_test(tests, what_is_handed_on_of_a_nan_is_no_other_fault);
+    tcase_add_test(tests, a_page_stays_small_whatever_its_cases);
     tcase_add_test(tests, a_wrong_id_is_told_without_an_error_size);
     tcase_add_loop_test(tests, rows_are_told_as_spans_and_not_when_they_are_scattered, 0, 6);
     tcase_add_loop_test(tests, growth_is_told_of_the_layers_that_double_the_error, 0, 4);

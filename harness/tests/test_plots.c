@@ -109,6 +109,21 @@ START_TEST(of_many_stages_every_second_or_third_is_named) {
 }
 END_TEST
 
+START_TEST(a_stage_that_was_not_shown_has_no_bar_and_no_point) {
+    char text[4096];
+    cJSON *document = page_document("x"), *stage = page_stage(document, "logits");
+    page_break(document, "logits", 1e-3);
+    page_isolate(document, "logits");
+    cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "chained"), "compared"), 0);
+    cJSON_AddNumberToObject(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "isolated"), "difference"), "compared", 0);
+    char *data = data_of(document, DP_PLOT_STAGES);
+    ck_assert_ptr_nonnull(strstr(block(data, "envelope", text), "\n5 1e-06\n6 NaN\n"));
+    ck_assert_ptr_nonnull(strstr(block(data, "isolated", text), "\n5 1e-12\n6 NaN\n"));
+    ck_assert_str_eq(block(data, "not-finite", text), "6 10\n");
+    free(data);
+}
+END_TEST
+
 START_TEST(an_id_has_no_error_size_alone) {
     char text[4096];
     cJSON *document = page_document("x");
@@ -354,6 +369,7 @@ Suite *suite_plots(void) {
     tcase_add_loop_test(tests, gnuplot_draws_every_plot_of_a_pass_and_of_a_run_that_is_not_finite, 0,
                         2 * DP_PLOT_COUNT);
     tcase_add_test(tests, of_many_stages_every_second_or_third_is_named);
+    tcase_add_test(tests, a_stage_that_was_not_shown_has_no_bar_and_no_point);
     tcase_add_test(tests, an_id_has_no_error_size_alone);
     tcase_add_test(tests, labels_of_an_axis_stand_apart_and_only_an_index_is_one);
     tcase_add_test(tests, a_key_stands_below_the_points_of_a_scatter);
