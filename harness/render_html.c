@@ -35,7 +35,7 @@ typedef struct page {
     FILE *to;
     dp_html_plots plots;
     int failing;
-    int plotted, tabled;
+    int plotted, tabled, ladders;
     unsigned char *shown; /* [number of cases] */
 } page;
 
@@ -171,6 +171,7 @@ static void contents(const page *p) {
     if (unlisted > 0)
         fprintf(p->to, "<li><a href=\"#cases\">%d more that %s not pass</a></li>\n", unlisted,
                 unlisted == 1 ? "does" : "do");
+    if (p->ladders > 0) fputs("<li><a href=\"#precisions\">Precisions</a></li>\n", p->to);
     fputs("<li><a href=\"#environment\">Environment</a></li>\n<li><a href=\"#reading\">How to read this page</a></li>\n"
           "</ul></nav>\n",
           p->to);
@@ -326,6 +327,18 @@ static const char reading[] =
     "the bar that is left. <b>Rounds</b> compute the same block with a cache and must give the same bits.</p>\n"
     "<p>Start with the first divergence. Later stages are usually wrong because of it.</p>\n";
 
+/* What the precisions of one checkpoint did, when it was run in several. */
+static void precisions(page *p) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *aside = open_memstream(&text, &length);
+    if (aside == NULL) return;
+    p->ladders = dp_html_ladders(aside, &p->plots, p->cases);
+    if (fclose(aside) != 0) p->ladders = 0;
+    if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", text);
+    free(text);
+}
+
 /* The sections of the cases, the leading one first. They are written before what links to them. */
 static bool write_sections(page *p, char **text) {
     const cJSON *item, *lead = leading_case(p);
@@ -343,6 +356,7 @@ static bool write_sections(page *p, char **text) {
             index++;
             if (item != lead && !passes(item)) one_case(p, item, index);
         }
+        precisions(p);
     }
     const bool failed = p->to == NULL || ferror(p->to) != 0;
     const bool written = p->to != NULL && fclose(p->to) == 0 && !failed;
@@ -363,7 +377,6 @@ static bool write_page(page *p) {
     first_screen(p);
     case_list(p);
     if (written) fputs(sections, p->to);
-    dp_html_ladders(p->to, &p->plots, p->cases);
     environment(p);
     fputs(reading, p->to);
     dp_html_end(p->to);

@@ -376,10 +376,12 @@ START_TEST(a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none) {
     page_set(page_only_case(alone), "precision", "q8_0");
     char *page = render(document);
     ck_assert_ptr_nonnull(strstr(page, "aria-label=\"Error after each layer, by precision: tiny-plain\""));
+    ck_assert_ptr_nonnull(strstr(page, "href=\"#precisions\""));
     free(page);
     page = render(alone);
     ck_assert_ptr_nonnull(strstr(page, "aria-label=\"Error of each stage"));
     ck_assert_ptr_null(strstr(page, "Error after each layer"));
+    ck_assert_ptr_null(strstr(page, "#precisions"));
     free(page);
     cJSON_Delete(other);
 }
