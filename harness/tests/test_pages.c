@@ -35,6 +35,20 @@ static void first_screen_holds(const char *page, const char *const *words, int c
     first_screen_holds(page, (const char *const[]){__VA_ARGS__},                                                       \
                        (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
 
+/* What PATH was: a test that runs in the suite's own process gives it back. */
+static char *path_before;
+
+static void set_up(void) {
+    path_before = strdup(getenv("PATH"));
+    scratch_open();
+}
+
+static void tear_down(void) {
+    scratch_close();
+    ck_assert_int_eq(setenv("PATH", path_before, 1), 0);
+    free(path_before);
+}
+
 /* As on a machine without gnuplot. */
 static void without_gnuplot(void) { ck_assert_int_eq(setenv("PATH", sf_folder, 1), 0); }
 
@@ -446,7 +460,7 @@ END_TEST
 Suite *suite_pages(void) {
     Suite *suite = suite_create("pages");
     TCase *tests = tcase_create("pages");
-    tcase_add_checked_fixture(tests, scratch_open, scratch_close);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, the_first_screen_of_a_failure_names_the_stage_and_the_command);
     tcase_add_test(tests, an_isolated_fault_is_told_as_the_cause_and_the_rest_as_carried_on);
     tcase_add_test(tests, a_stage_that_fails_at_its_noise_is_not_told_as_beyond_its_bound);
