@@ -358,6 +358,10 @@ void dp_story_tokens(FILE *to, const cJSON *item) {
     const cJSON *want = dp_view(tokens, "want"), *g = got != NULL ? got->child : NULL;
     const int count = cJSON_GetArraySize(got);
     int different = 0, first = -1, row = 0;
+    const cJSON *choice = dp_view_stage(item, "select.path");
+    if (choice == NULL) choice = dp_view_stage(item, "markov.tokens");
+    if (choice != NULL && dp_view_count(dp_view(choice, "chained"), "compared") == 0)
+        fputs("No token was drafted.", to);
     if (count == 0 || want == NULL) return;
     for (const cJSON *w = want->child; w != NULL && g != NULL; w = w->next, g = g->next, row++)
         if (dp_view_value(w) != dp_view_value(g) && different++ == 0) first = row;

@@ -355,6 +355,20 @@ START_TEST(what_is_handed_on_of_a_nan_is_no_other_fault) {
 }
 END_TEST
 
+START_TEST(a_run_that_drafted_nothing_is_not_told_as_other_tokens) {
+    without_gnuplot();
+    cJSON *document = page_document("x"), *stage = page_stage(document, "logits");
+    page_break(document, "layers.1.out", NAN);
+    page_set(stage, "name", "markov.tokens");
+    cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "chained"), "compared"), 0);
+    cJSON_ReplaceItemInObject(cJSON_GetObjectItem(page_only_case(document), "plots"), "tokens", cJSON_CreateNull());
+    char *page = render(document);
+    FIRST_SCREEN(page, "Look at", "No token was drafted.");
+    ck_assert_ptr_null(strstr(page, "drafted tokens"));
+    free(page);
+}
+END_TEST
+
 START_TEST(a_page_stays_small_whatever_its_cases) {
     enum { LAYERS = 1000, CASES = 12 };
     without_gnuplot();
@@ -477,6 +491,7 @@ Suite *suite_pages(void) {
     tcase_add_test(tests, a_gate_that_passes_is_told_by_the_case_nearest_to_a_bar);
     tcase_add_test(tests, a_refusal_among_failures_leads_a_page_whose_verdict_it_is);
     tcase_add_test(tests, what_is_handed_on_of_a_nan_is_no_other_fault);
+    tcase_add_test(tests, a_run_that_drafted_nothing_is_not_told_as_other_tokens);
     tcase_add_test(tests, a_page_stays_small_whatever_its_cases);
     tcase_add_test(tests, a_wrong_id_is_told_without_an_error_size);
     tcase_add_loop_test(tests, rows_are_told_as_spans_and_not_when_they_are_scattered, 0, 6);
