@@ -259,7 +259,7 @@ START_TEST(the_text_tells_the_story_and_its_tables_hold_hostile_names) {
                        "1 of 1 cases did not pass, over 2 runs in order of time",
                        "`tiny-plain` last passed in `aaaa of 2026-01-01T00:00:00Z`; first bad is `bbbb",
                        "fails, first at `layers.1.attn.context`", "stages after it,",
-                       "1 of 3 drafted tokens differ from the reference's, first at position 1: 8 instead of 5",
+                       "1 of 3 drafted tokens differs from the reference's, first at position 1: 8 instead of 5",
                        "` | `a\\|b'c d` |", "    dflash-parity check --checkpoint ", NULL});
     ck_assert_ptr_null(strstr(text, "\n\n\n"));
     free(text);
