@@ -79,7 +79,7 @@ static df_status run_forward(run *r) {
     if (status == DF_OK) status = dp_ctx_features(draft, in->taps, in->context, features, r->err);
     if (status == DF_OK) status = dp_forward_block(draft, features, in->noise, in->pos, in->context, result, r->err);
     if (status == DF_OK && r->o->head != NULL)
-        status = dp_run_proposal(draft, r->o->head, result, in->anchor, &r->computed, r->err);
+        status = dp_run_judged_proposal(draft, r->o->head, result, in->anchor, &r->computed, r->err);
     df_draft_observe(draft, NULL, NULL);
     df_draft_replace(draft, NULL, NULL);
     free(features);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    MOST_LABELS = 72,  /* stages that can be named below an axis */
+    MOST_LABELS = 72,  /* names that find room below an axis: of more stages every second, third, ... is named */
     MOST_POINTS = 800, /* of a scatter: more make the page larger and the picture no clearer */
     ULP_BINS = 36
 };
@@ -104,10 +104,17 @@ static double chained_error(const cJSON *stage) {
 }
 
 static double isolated_error(const cJSON *stage) {
-    return dp_view_number(dp_view(dp_view(stage, "isolated"), "difference"), "rel_l2");
+    if (dp_view_true(stage, "exact") && dp_view(stage, "isolated") != NULL)
+        return dp_view_isolated_failed(stage) ? 1 : 0; /* how far an id is from another says nothing */
+    const cJSON *difference = dp_view(dp_view(stage, "isolated"), "difference");
+    return dp_view_number(difference, "compared") == 0 ? NAN : dp_view_number(difference, "rel_l2");
 }
 
-static double envelope(const cJSON *stage) { return dp_view_number(dp_view(stage, "bar"), "rel_l2"); }
+/* A stage that was not shown was given no bar. */
+static double envelope(const cJSON *stage) {
+    const bool shown = dp_view_count(dp_view(stage, "chained"), "compared") > 0;
+    return shown ? dp_view_number(dp_view(stage, "bar"), "rel_l2") : NAN;
+}
 
 /* NaN in a curve is a gap; the gaps of the chained one are marked by the series not-finite. */
 static void curve(FILE *to, const char *name, const cJSON *stages, double (*of)(const cJSON *)) {
@@ -141,12 +148,13 @@ static void short_name(FILE *to, const char *name) {
 static bool write_stages(FILE *to, const cJSON *item) {
     const cJSON *stages = dp_view(item, "stages"), *stage;
     const int count = cJSON_GetArraySize(stages), first = dp_plot_first(item);
+    const int step = (count + MOST_LABELS - 1) / MOST_LABELS;
     if (count == 0) return false;
     int x = 0, failed = 0, marked = 0;
     fputs("# names\n", to);
     cJSON_ArrayForEach(stage, stages) {
-        fprintf(to, "%d %g ", x++, DP_PLOT_FLOOR);
-        short_name(to, count <= MOST_LABELS ? dp_view_text(stage, "name") : "");
+        fprintf(to, "%d %g ", x, DP_PLOT_FLOOR);
+        short_name(to, x++ % step == 0 ? dp_view_text(stage, "name") : "");
         fputc('\n', to);
     }
     fputs("\n\n", to);
@@ -174,8 +182,10 @@ static bool write_stages(FILE *to, const cJSON *item) {
     dp_plot_block_end(to, marked);
     dp_plot_groups(to, stages, DP_PLOT_FLOOR / 10, DP_PLOT_CEILING * 20, DP_PLOT_CEILING * 6);
     if (first < 0) return true;
-    fprintf(to, "# first\n%d %g\n%d %g\n\n\n", first, DP_PLOT_FLOOR / 10, first, DP_PLOT_CEILING * 20);
-    fprintf(to, "# first-name-%s\n%d %g ", first > count / 2 ? "left" : "right", first, DP_PLOT_CEILING / 5);
+    /* The line ends below the names of the layers; its own name stands between the floor and the errors of a correct
+     * run, where next to nothing is drawn. */
+    fprintf(to, "# first\n%d %g\n%d %g\n\n\n", first, DP_PLOT_FLOOR / 10, first, DP_PLOT_CEILING * 2.5);
+    fprintf(to, "# first-name-%s\n%d %g ", first > count / 2 ? "left" : "right", first, DP_PLOT_FLOOR * 20);
     dp_plot_label(to, dp_view_text(dp_view(item, "first_divergence"), "stage"));
     fputs("\n\n\n", to);
     return true;
@@ -288,17 +298,21 @@ static void margins_of(FILE *to, const cJSON *margins, int wanted) {
         const int kind = !isfinite(lead) || !isfinite(off) ? 2 : other ? 1 : 0;
         if (kind != wanted) continue;
         dp_plot_block(to, names[kind], &rows);
-        fprintf(to, "%.6g %.6g \"row %d\"\n", kind == 2 ? 1e3 : dp_plot_height(off),
+        fprintf(to, "%.6g %.6g \"position %d\"\n", kind == 2 ? 1e3 : dp_plot_height(off),
                 isfinite(lead) ? dp_plot_height(lead) : 1.0, i);
     }
     dp_plot_block_end(to, rows);
 }
 
-static bool write_margins(FILE *to, const cJSON *item) {
+const cJSON *dp_plot_margins(const cJSON *item) {
     const cJSON *list = dp_view(dp_view(item, "plots"), "margins");
     const int count = cJSON_GetArraySize(list);
-    if (count == 0) return false;
-    const cJSON *margins = cJSON_GetArrayItem(list, count - 1); /* of what picks the tokens */
+    return count > 0 ? cJSON_GetArrayItem(list, count - 1) : NULL;
+}
+
+static bool write_margins(FILE *to, const cJSON *item) {
+    const cJSON *margins = dp_plot_margins(item);
+    if (margins == NULL) return false;
     fputs("# limit\n1e-12 2e-12\n5e2 1e3\n\n\n", to);
     for (int kind = 0; kind < 3; kind++) margins_of(to, margins, kind);
     return cJSON_GetArraySize(dp_view(margins, "margin")) > 0;

@@ -38,6 +38,9 @@ df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const cJSON *item, 
 /* The stage that scatter and ulp show: the one that diverged first, or else the one with the least headroom; "". */
 const char *dp_plot_focus(const cJSON *item);
 
+/* What the margins are of: the stage that picks the tokens; NULL when there is none. */
+const cJSON *dp_plot_margins(const cJSON *item);
+
 /* One curve of several runs: a label, and for each point its own label and value. */
 typedef struct dp_plot_curve {
     const char *label;

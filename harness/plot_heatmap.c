@@ -73,7 +73,9 @@ static void write_lines(FILE *to, const layout *l) {
     fputs("# lines\n", to);
     for (int token = 0; token<l->context; token += l->context> 8 ? l->context / 4 : 4)
         fprintf(to, "%d \"context %d\"\n", line_of(l, token), token);
-    for (int row = 0; row<l->block; row += l->block> 8 ? 4 : l->block > 4 ? 2 : 1)
+    /* Labels of the block are at least a sixteenth of the height apart. */
+    const int apart = (l->lines + 15) / 16, step = l->block > 8 ? 4 : l->block > 4 ? 2 : 1;
+    for (int row = 0; row<l->block; row += apart> step ? apart : step)
         fprintf(to, "%d \"block %d\"\n", line_of(l, l->context + row), row);
     fputs("\n\n", to);
 }
@@ -110,7 +112,7 @@ bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed) {
                 fprintf(to, "%d %d\n", x, y);
             }
     dp_plot_block_end(to, marks);
-    dp_plot_groups(to, stages, -0.5, l.lines - 0.5, -1.1 * l.lines / 29.0);
+    dp_plot_groups(to, stages, -0.5, l.lines - 0.5, -0.5 - 0.035 * l.lines);
     if (first >= 0) fprintf(to, "# first\n%d -0.5\n%d %g\n\n\n", first, first, l.lines - 0.5);
     free(cells);
     return any;

@@ -109,3 +109,12 @@ df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *fi
     free(prev);
     return status == DF_OK ? dp_recording_status(recording, err) : status;
 }
+
+df_status dp_run_judged_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
+                                 dp_recording *recording, df_error *err) {
+    static const char *const codes[] = {"proposal.nan", "proposal.infinite", "proposal.nofinite"};
+    const df_status status = dp_run_proposal(draft, head, final, anchor, recording, err);
+    for (size_t i = 0; status == DF_ERR_REFUSED && i < sizeof codes / sizeof *codes; i++)
+        if (strcmp(err->code, codes[i]) == 0) return dp_recording_status(recording, err);
+    return status;
+}

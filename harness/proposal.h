@@ -20,4 +20,10 @@ df_status dp_head_load(df_engine *engine, const char *path, const dp_oracle *ora
 df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
                           dp_recording *recording, df_error *err);
 
+/* The same for a run that is judged: values that are not finite draft nothing, which df_propose refuses
+ * ("proposal.nan", "proposal.infinite", "proposal.nofinite"), but where they began is what a check is asked. So the
+ * stages shown up to the refusal count as the run, and those after it as not shown, which fails. */
+df_status dp_run_judged_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
+                                 dp_recording *recording, df_error *err);
+
 #endif

@@ -16,79 +16,162 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A case with plots is up to 250 kB of page, one with tables up to 60 kB; together below 1.5 MB. */
-enum { MOST_PLOTTED = 4, MOST_TABLES = 8 };
+/* A case with plots is up to 400 kB of page, one with tables up to 70 kB, one with neither 10 kB. A part is begun only
+ * while the sections are below its limit, so that with any cases the page is below 1.5 MB. */
+enum {
+    MOST_PLOTTED = 4,
+    MOST_TABLES = 8,
+    MOST_LISTED = 8,
+    PLOTS_BELOW = 850000,
+    TABLES_BELOW = 1050000,
+    SECTION_BELOW = 1150000
+};
+
+/* What of a case the page shows. */
+enum { SECTION = 1, PLOTS = 2, TABLES = 4 };
 
 typedef struct page {
     const cJSON *document, *cases;
     FILE *to;
     dp_html_plots plots;
     int failing;
+    int plotted, tabled, ladders;
+    unsigned char *shown; /* [number of cases] */
 } page;
 
 static bool passes(const cJSON *item) { return strcmp(dp_view_text(item, "verdict"), "PASS") == 0; }
 
-/* The first case that does not pass, or else the first. */
-static const cJSON *leading_case(const page *p) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, p->cases) if (!passes(item)) return item;
-    return p->cases != NULL ? p->cases->child : NULL;
+static int count_of(const page *p) { return cJSON_GetArraySize(p->cases); }
+
+/* The largest error of a case's stages over its bar; ids have no error size and are left out. */
+static double largest_error(const cJSON *item) {
+    double largest = -INFINITY;
+    const cJSON *stage;
+    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
+        if (dp_view_true(stage, "exact")) continue;
+        largest = fmax(largest, 1 - dp_view_number(stage, "headroom"));
+    }
+    return largest;
 }
+
+/* The first case with the verdict of the whole; of a pass, the one that is nearest to a bar. */
+static const cJSON *leading_case(const page *p) {
+    const cJSON *item, *lead = NULL;
+    const char *verdict = dp_view_text(p->document, "verdict");
+    cJSON_ArrayForEach(item, p->cases) {
+        if (!passes(item) && strcmp(dp_view_text(item, "verdict"), verdict) == 0) return item;
+        if (lead == NULL || (passes(lead) && !passes(item)) ||
+            (passes(lead) && passes(item) && largest_error(item) > largest_error(lead)))
+            lead = item;
+    }
+    return lead;
+}
+
+static bool has_stages(const cJSON *item) { return cJSON_GetArraySize(dp_view(item, "stages")) > 0; }
 
 /* ---- The first screen
  * ------------------------------------------------------------------------------------------------ */
 
-static void headline(FILE *to, const cJSON *item) {
-    fputs(" `", to);
-    fputs(dp_view_text(item, "case"), to);
-    fputs("` ", to);
-    dp_story_headline(to, item);
+static void headline(FILE *to, const page *p, const cJSON *lead) {
+    const int count = count_of(p);
+    if (lead == NULL) {
+        fputs("no case was run", to);
+        return;
+    }
+    if (p->failing == 0 && count > 1) {
+        fprintf(to, "all %d cases pass", count);
+        return;
+    }
+    if (count > 1)
+        fprintf(to, "%d of %d cases %s; ", p->failing, count, p->failing == 1 ? "does not pass" : "do not pass");
+    fprintf(to, "`%s` ", dp_view_text(lead, "case"));
+    dp_story_headline(to, lead);
 }
 
 static void title(const page *p) {
-    const cJSON *lead = leading_case(p);
     char *text = NULL;
     size_t length = 0;
     FILE *aside = open_memstream(&text, &length);
     if (aside == NULL) return;
-    if (lead != NULL) headline(aside, lead);
-    if (lead == NULL) fputs("no case was run", aside);
-    if (p->failing > 1) fprintf(aside, ", and %d more do not pass", p->failing - 1);
-    if (p->failing == 0 && cJSON_GetArraySize(p->cases) > 1)
-        fprintf(aside, ", and so do all %d cases", cJSON_GetArraySize(p->cases));
+    headline(aside, p, leading_case(p));
     if (fclose(aside) == 0) {
         fputs("<h1>", p->to);
         dp_html_verdict(p->to, dp_view_text(p->document, "verdict"));
         fputs(": ", p->to);
-        dp_html_marked(p->to, text[0] == ' ' ? text + 1 : text);
+        dp_html_marked(p->to, text);
         fputs("</h1>\n", p->to);
     }
     free(text);
 }
 
+/* What a gate of several cases adds to the story of one. */
+static void others(const page *p, const cJSON *lead) {
+    const cJSON *item;
+    long stages = 0, rounds = 0, same = 0;
+    if (count_of(p) < 2) return;
+    cJSON_ArrayForEach(item, p->cases) {
+        stages += dp_view_count(item, "stages_compared");
+        rounds += dp_view_count(item, "rounds_compared");
+        same += item != lead && !passes(item) && dp_story_stage(lead)[0] != '\0' &&
+                strcmp(dp_story_stage(item), dp_story_stage(lead)) == 0;
+    }
+    fputs("<p class=\"lede\">", p->to);
+    if (p->failing == 0)
+        fprintf(p->to, "%ld stages and %ld rounds of %d cases were compared. The case nearest to a bar:", stages,
+                rounds, count_of(p));
+    else if (p->failing == 1)
+        fputs("Every other case passes.", p->to);
+    else if (same == p->failing - 1 && same > 1)
+        fprintf(p->to, "All %ld other cases that do not pass are first off at the same stage.", same);
+    else if (same > 0)
+        fprintf(p->to, "Of the %d other cases that do not pass, %ld %s first off at the same stage.", p->failing - 1,
+                same, same == 1 ? "is" : "are");
+    else
+        fprintf(p->to,
+                "The other cases that do not pass (%d) are first off elsewhere; the table of all cases says where.",
+                p->failing - 1);
+    fputs("</p>\n", p->to);
+}
+
 static void filter_note(const page *p) {
     const char *filter = dp_view_text(p->document, "filter");
     if (filter[0] == '\0') return;
-    fputs("<p>Filtered by <code>", p->to);
+    fputs("<p>Only what <code>", p->to);
     dp_html_text(p->to, filter);
-    fputs("</code>: a pass speaks of what the pattern matches, and is not the whole verdict.</p>\n", p->to);
+    fputs("</code> matches was compared, so this is not the whole verdict.</p>\n", p->to);
+}
+
+static void part_link(FILE *to, int index, const char *part, const char *before) {
+    fprintf(to, "%s<a href=\"#case-%d-%s\">%s</a>", before, index, part, part);
 }
 
 static void contents(const page *p) {
     const cJSON *item;
-    int index = 0;
+    int index = 0, listed = 0, unlisted = 0;
     fputs("<nav aria-label=\"Contents\"><b>Contents</b>\n<ul>\n", p->to);
-    if (cJSON_GetArraySize(p->cases) > 1) fputs("<li><a href=\"#cases\">All cases</a></li>\n", p->to);
+    if (count_of(p) > 1) fputs("<li><a href=\"#cases\">All cases</a></li>\n", p->to);
     cJSON_ArrayForEach(item, p->cases) {
         index++;
-        if (passes(item) && cJSON_GetArraySize(p->cases) > 1) continue;
+        const unsigned shown = p->shown[index - 1];
+        const bool rounds = cJSON_GetArraySize(dp_view(item, "rounds")) > 0;
+        if (!(shown & SECTION) || listed == MOST_LISTED) {
+            unlisted += !passes(item); /* the table of all cases has them */
+            continue;
+        }
+        listed++;
         fprintf(p->to, "<li><a href=\"#case-%d\">", index);
         dp_html_text(p->to, dp_view_text(item, "case"));
-        fputs(dp_view(item, "stages") != NULL && dp_view(item, "stages")->child != NULL
-                  ? "</a>: plots, stages, rounds, inputs</li>\n"
-                  : "</a>: what stopped it, inputs</li>\n",
-              p->to);
+        fputs("</a>: ", p->to);
+        if (shown & PLOTS) part_link(p->to, index, "plots", "");
+        if (shown & TABLES) part_link(p->to, index, "stages", shown & PLOTS ? ", " : "");
+        if (rounds) part_link(p->to, index, "rounds", shown & TABLES ? ", " : "");
+        part_link(p->to, index, "inputs", rounds || shown & TABLES ? ", " : "");
+        fputs("</li>\n", p->to);
     }
+    if (unlisted > 0)
+        fprintf(p->to, "<li><a href=\"#cases\">%d more that %s not pass</a></li>\n", unlisted,
+                unlisted == 1 ? "does" : "do");
+    if (p->ladders > 0) fputs("<li><a href=\"#precisions\">Precisions</a></li>\n", p->to);
     fputs("<li><a href=\"#environment\">Environment</a></li>\n<li><a href=\"#reading\">How to read this page</a></li>\n"
           "</ul></nav>\n",
           p->to);
@@ -99,13 +182,20 @@ static void first_screen(const page *p) {
     title(p);
     if (lead != NULL) {
         dp_html_look(p->to, lead);
+        if (p->failing == 0) others(p, lead);
         dp_html_story(p->to, lead, dp_story_begin, "lede");
         dp_html_story(p->to, lead, dp_story_growth, "lede");
         dp_html_story(p->to, lead, dp_story_tokens, "lede");
+        if (p->failing > 0) others(p, lead);
     } else {
         fputs("<p class=\"lede\">The filter matched no case, so nothing was compared. That is no pass.</p>\n", p->to);
     }
     filter_note(p);
+    if (lead != NULL && has_stages(lead))
+        fputs("<p class=\"soft\">A stage is one step of the forward pass, its bar the error that rounding explains "
+              "there; "
+              "<a href=\"#reading\">how to read this page</a>.</p>\n",
+              p->to);
     fputs("<p>This run again:</p>\n", p->to);
     dp_html_command(p->to, dp_view_text(p->document, "command"));
     contents(p);
@@ -114,33 +204,31 @@ static void first_screen(const page *p) {
 /* ---- Cases
  * ----------------------------------------------------------------------------------------------------------- */
 
-static double least_headroom(const cJSON *item) {
-    double least = INFINITY;
-    const cJSON *stage;
-    cJSON_ArrayForEach(stage, dp_view(item, "stages")) least = fmin(least, dp_view_number(stage, "headroom"));
-    return least;
-}
-
 static void case_list(const page *p) {
     const cJSON *item;
     int index = 0;
-    if (cJSON_GetArraySize(p->cases) < 2) return;
+    if (count_of(p) < 2) return;
     fputs("<h2 id=\"cases\">All cases</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>verdict</th>"
-          "<th class=\"n\">stages</th><th class=\"n\">rounds</th><th class=\"n\">least headroom</th><th>first off</th>"
+          "<th class=\"n\">stages</th><th class=\"n\">rounds</th><th class=\"n\">largest error, × bar</th><th>first "
+          "off</th>"
           "</tr></thead>\n<tbody>\n",
           p->to);
     cJSON_ArrayForEach(item, p->cases) {
-        const double least = least_headroom(item);
+        const double largest = largest_error(item);
         index++;
         fprintf(p->to, "<tr class=\"%s\"><td>", passes(item) ? "ok" : "bad");
-        if (!passes(item)) fprintf(p->to, "<a href=\"#case-%d\">", index);
+        const bool linked = p->shown[index - 1] & SECTION;
+        if (linked) fprintf(p->to, "<a href=\"#case-%d\">", index);
         dp_html_text(p->to, dp_view_text(item, "case"));
-        fputs(passes(item) ? "</td><td>" : "</a></td><td>", p->to);
+        fputs(linked ? "</a></td><td>" : "</td><td>", p->to);
         dp_html_verdict(p->to, dp_view_text(item, "verdict"));
-        fprintf(p->to, "</td><td class=\"n\">%ld</td><td class=\"n\">%ld</td><td class=\"n\">",
-                dp_view_count(item, "stages_compared"), dp_view_count(item, "rounds_compared"));
-        if (isfinite(least)) fprintf(p->to, "%.0f %%", 100 * least);
-        fputs("</td><td><code>", p->to);
+        fprintf(p->to, "</td><td class=\"n\">%ld</td><td class=\"n\">%ld</td>", dp_view_count(item, "stages_compared"),
+                dp_view_count(item, "rounds_compared"));
+        if (isfinite(largest))
+            dp_html_ratio(p->to, largest);
+        else
+            fprintf(p->to, "<td class=\"n soft\">%s</td>", largest > 0 ? "not comparable" : "–");
+        fputs("<td><code>", p->to);
         dp_html_text(p->to, dp_story_stage(item)[0] != '\0' ? dp_story_stage(item)
                                                             : dp_view_text(dp_view(item, "error"), "code"));
         fputs("</code></td></tr>\n", p->to);
@@ -148,7 +236,7 @@ static void case_list(const page *p) {
     fputs("</tbody></table></div>\n", p->to);
 }
 
-static void inputs(const page *p, const cJSON *item) {
+static void inputs(const page *p, const cJSON *item, int index) {
     static const char *const keys[] = {"family",  "precision",    "backend",    "class",  "isa",
                                        "threads", "context_rows", "block_rows", "seconds"};
     cJSON *facts = cJSON_CreateObject();
@@ -156,7 +244,7 @@ static void inputs(const page *p, const cJSON *item) {
         cJSON *value = cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(item, keys[i]), true);
         if (value != NULL) cJSON_AddItemToObject(facts, keys[i], value);
     }
-    fputs("<details><summary>Inputs and provenance</summary>\n<h3>Run</h3>\n", p->to);
+    fprintf(p->to, "<details id=\"case-%d-inputs\"><summary>Inputs and provenance</summary>\n<h3>Run</h3>\n", index);
     dp_html_fields(p->to, facts);
     fputs("<h3>Checkpoint</h3>\n", p->to);
     dp_html_fields(p->to, dp_view(item, "checkpoint"));
@@ -166,9 +254,11 @@ static void inputs(const page *p, const cJSON *item) {
     cJSON_Delete(facts);
 }
 
-static void one_case(page *p, const cJSON *item, int index, int *plotted, int *tabled) {
-    const bool alone = cJSON_GetArraySize(p->cases) == 1, lead = item == leading_case(p);
-    if (passes(item) && !alone && !lead) return;
+static void one_case(page *p, const cJSON *item, int index) {
+    const bool alone = count_of(p) == 1, lead = item == leading_case(p);
+    const long size = ftell(p->to);
+    if (size > SECTION_BELOW) return;
+    p->shown[index - 1] = SECTION;
     fprintf(p->to, "<section id=\"case-%d\">\n<h2>", index);
     dp_html_text(p->to, dp_view_text(item, "case"));
     fputs("</h2>\n", p->to);
@@ -182,28 +272,36 @@ static void one_case(page *p, const cJSON *item, int index, int *plotted, int *t
         fputs("<p>This case alone:</p>\n", p->to);
         dp_html_command(p->to, dp_view_text(item, "command"));
     }
-    if (cJSON_GetArraySize(dp_view(item, "stages")) > 0) {
-        if ((*plotted)++ < MOST_PLOTTED) {
+    if (has_stages(item)) {
+        if (p->plotted < MOST_PLOTTED && size <= PLOTS_BELOW) {
+            p->plotted++;
+            p->shown[index - 1] |= PLOTS;
+            fprintf(p->to, "<div id=\"case-%d-plots\">\n", index);
             dp_html_case_plots(p->to, &p->plots, item, index);
             dp_html_no_plots(p->to, &p->plots);
+            fputs("</div>\n", p->to);
         } else {
             fprintf(p->to, "<p class=\"soft\">Plots are drawn for the first %d cases that do not pass.</p>\n",
-                    MOST_PLOTTED);
+                    p->plotted);
         }
-        if ((*tabled)++ < MOST_TABLES) {
-            fputs("<h3>Stages</h3>\n", p->to);
+        if (p->tabled < MOST_TABLES && size <= TABLES_BELOW) {
+            p->tabled++;
+            p->shown[index - 1] |= TABLES;
+            fprintf(p->to, "<h3 id=\"case-%d-stages\">Stages</h3>\n", index);
             dp_html_stages(p->to, item);
         } else {
             fprintf(p->to,
                     "<p class=\"soft\">Stages are listed for the first %d cases that do not pass; the result file "
                     "holds all of them.</p>\n",
-                    MOST_TABLES);
+                    p->tabled);
         }
     }
     dp_html_growth(p->to, item);
     dp_html_tokens(p->to, item);
+    fprintf(p->to, "<div id=\"case-%d-rounds\">\n", index);
     dp_html_rounds(p->to, item);
-    inputs(p, item);
+    fputs("</div>\n", p->to);
+    inputs(p, item, index);
     fputs("</section>\n", p->to);
 }
 
@@ -229,20 +327,61 @@ static const char reading[] =
     "the bar that is left. <b>Rounds</b> compute the same block with a cache and must give the same bits.</p>\n"
     "<p>Start with the first divergence. Later stages are usually wrong because of it.</p>\n";
 
-static void write_page(page *p) {
-    char name[256];
+/* What the precisions of one checkpoint did, when it was run in several. */
+static void precisions(page *p) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *aside = open_memstream(&text, &length);
+    if (aside == NULL) return;
+    p->ladders = dp_html_ladders(aside, &p->plots, p->cases);
+    if (fclose(aside) != 0) p->ladders = 0;
+    if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", text);
+    free(text);
+}
+
+/* The sections of the cases, the leading one first. They are written before what links to them. */
+static bool write_sections(page *p, char **text) {
     const cJSON *item, *lead = leading_case(p);
-    int index = 0, plotted = 0, tabled = 0;
+    FILE *const whole = p->to;
+    size_t length = 0;
+    int index = 0;
+    p->to = open_memstream(text, &length);
+    if (p->to != NULL) {
+        cJSON_ArrayForEach(item, p->cases) {
+            index++;
+            if (item == lead) one_case(p, item, index);
+        }
+        index = 0;
+        cJSON_ArrayForEach(item, p->cases) {
+            index++;
+            if (item != lead && !passes(item)) one_case(p, item, index);
+        }
+        precisions(p);
+    }
+    const bool failed = p->to == NULL || ferror(p->to) != 0;
+    const bool written = p->to != NULL && fclose(p->to) == 0 && !failed;
+    p->to = whole;
+    return written;
+}
+
+/* False when memory did not suffice. */
+static bool write_page(page *p) {
+    char name[256], *sections = NULL;
+    const cJSON *lead = leading_case(p);
+    const bool written = write_sections(p, &sections);
     snprintf(name, sizeof name, "%s %s - dflash-parity", dp_view_text(p->document, "verdict"),
-             lead != NULL ? dp_view_text(lead, "case") : "");
+             p->failing == 0 && count_of(p) > 1 ? "all cases"
+             : lead != NULL                     ? dp_view_text(lead, "case")
+                                                : "no case");
     dp_html_begin(p->to, name);
     first_screen(p);
     case_list(p);
-    cJSON_ArrayForEach(item, p->cases) one_case(p, item, ++index, &plotted, &tabled);
-    dp_html_ladders(p->to, &p->plots, p->cases);
+    if (written) fputs(sections, p->to);
     environment(p);
     fputs(reading, p->to);
     dp_html_end(p->to);
+    free(sections);
+    return written;
 }
 
 df_status dp_render_html(const cJSON *document, const dp_html_options *options, char **out, df_error *err) {
@@ -250,13 +389,18 @@ df_status dp_render_html(const cJSON *document, const dp_html_options *options, 
     const cJSON *item;
     size_t length = 0;
     *out = NULL;
-    p.to = open_memstream(out, &length);
-    if (p.to == NULL) return df_fail_memory(err, "the page", 1 << 16);
+    p.shown = calloc((size_t)count_of(&p) + 1, sizeof *p.shown);
+    p.to = p.shown != NULL ? open_memstream(out, &length) : NULL;
+    if (p.to == NULL) {
+        free(p.shown);
+        return df_fail_memory(err, "the page", 1 << 16);
+    }
     cJSON_ArrayForEach(item, p.cases) p.failing += !passes(item);
     dp_html_plots_begin(&p.plots, options->keep);
-    write_page(&p);
+    const bool written = write_page(&p);
     dp_html_plots_end(&p.plots);
-    const bool failed = ferror(p.to) != 0;
+    free(p.shown);
+    const bool failed = ferror(p.to) != 0 || !written;
     if (fclose(p.to) == 0 && !failed) return DF_OK;
     free(*out);
     *out = NULL;

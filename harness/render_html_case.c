@@ -69,6 +69,10 @@ static void number(FILE *to, double value, const char *format) {
     fputs("</td>", to);
 }
 
+void dp_html_ratio(FILE *to, double value) { number(to, value, value < 10 ? "%.2f" : value < 1e6 ? "%.0f" : "%.1e"); }
+
+static void error_size(FILE *to, double value) { number(to, value, value == 0 ? "%.0f" : "%.1e"); }
+
 static void dash(FILE *to) { fputs("<td class=\"n soft\">–</td>", to); }
 
 static const char *mark(const cJSON *stage) {
@@ -79,31 +83,42 @@ static const char *mark(const cJSON *stage) {
 
 static void isolated_cells(FILE *to, const cJSON *stage) {
     const cJSON *isolated = dp_view(stage, "isolated"), *share = dp_view(stage, "share");
-    if (isolated != NULL)
-        number(to, dp_view_number(isolated, "share"), "%.2f");
+    if (isolated == NULL || (dp_view_number(dp_view(isolated, "difference"), "compared") == 0))
+        dash(to);                          /* not run, or not shown */
+    else if (dp_view_true(stage, "exact")) /* ids have no error size */
+        fprintf(to, "<td class=\"n\">%s</td>", dp_view_true(isolated, "pass") ? "equal" : "differs");
     else
-        dash(to);
+        dp_html_ratio(to, dp_view_number(isolated, "share"));
     if (share != NULL) {
-        number(to, dp_view_number(share, "added"), "%.1e");
-        number(to, dp_view_number(share, "inherited"), "%.1e");
+        error_size(to, dp_view_number(share, "added"));
+        error_size(to, dp_view_number(share, "inherited"));
     } else {
         dash(to);
         dash(to);
     }
 }
 
+/* A count that is not zero, after what was said before. */
+static void remark(FILE *to, bool *any, long count, const char *what) {
+    if (count == 0) return;
+    fprintf(to, "%s%ld %s", *any ? "; " : "", count, what);
+    *any = true;
+}
+
 static void remarks(FILE *to, const cJSON *stage) {
     const cJSON *chained = dp_view(stage, "chained"), *worst = dp_view(chained, "worst");
-    char at[DP_VIEW_AT];
-    if (dp_view_count(chained, "compared") == 0) fputs("not shown ", to);
-    if (dp_view_count(chained, "nan") > 0) fprintf(to, "%ld NaN ", dp_view_count(chained, "nan"));
-    if (dp_view_count(chained, "inf") > 0) fprintf(to, "%ld inf ", dp_view_count(chained, "inf"));
-    if (dp_view_count(chained, "mismatches") > 0)
-        fprintf(to, "%ld of %ld differ ", dp_view_count(chained, "mismatches"), dp_view_count(chained, "compared"));
-    if (dp_view_count(chained, "sign_flips") > 0) fprintf(to, "%ld signs ", dp_view_count(chained, "sign_flips"));
+    const long compared = dp_view_count(chained, "compared"), mismatches = dp_view_count(chained, "mismatches");
+    char at[DP_VIEW_AT], text[64];
+    bool any = compared == 0;
+    if (compared == 0) fputs("not shown", to);
+    snprintf(text, sizeof text, "of %ld %s", compared, mismatches == 1 ? "differs" : "differ");
+    remark(to, &any, dp_view_count(chained, "nan"), "NaN");
+    remark(to, &any, dp_view_count(chained, "inf"), "inf");
+    remark(to, &any, mismatches, text);
+    remark(to, &any, dp_view_count(chained, "sign_flips"), "signs flipped");
     if (worst != NULL && dp_view_diverged(stage))
-        fprintf(to, "%s: %.7g, reference %.7g", dp_view_at(dp_view(worst, "at"), at), dp_view_number(worst, "got"),
-                dp_view_number(worst, "want"));
+        fprintf(to, "%s%s: %.6g, reference %.6g", any ? "; " : "", dp_view_at(dp_view(worst, "at"), at),
+                dp_view_number(worst, "got"), dp_view_number(worst, "want"));
 }
 
 static void stage_row(FILE *to, const cJSON *stage, const char *first, bool alone) {
@@ -120,16 +135,16 @@ static void stage_row(FILE *to, const cJSON *stage, const char *first, bool alon
     if (dp_view_true(stage, "exact") || dp_view_count(chained, "compared") == 0) {
         for (int i = 0; i < 3; i++) dash(to);
     } else {
-        number(to, dp_view_number(chained, "rel_l2"), "%.1e");
-        number(to, dp_view_number(bar, "rel_l2"), "%.1e");
-        number(to, 1 - dp_view_number(stage, "headroom"), "%.3g");
+        error_size(to, dp_view_number(chained, "rel_l2"));
+        error_size(to, dp_view_number(bar, "rel_l2"));
+        dp_html_ratio(to, 1 - dp_view_number(stage, "headroom"));
     }
     if (alone) isolated_cells(to, stage);
     if (dp_view_true(stage, "exact") || dp_view_count(chained, "compared") == 0) {
         for (int i = 0; i < 2; i++) dash(to);
     } else {
-        number(to, dp_view_number(chained, "max_rel_rms"), "%.1e");
-        number(to, dp_view_number(chained, "ulp_p99"), "%.3g");
+        error_size(to, dp_view_number(chained, "max_rel_rms"));
+        dp_html_ratio(to, dp_view_number(chained, "ulp_p99"));
     }
     fputs("<td class=\"r\">", to);
     remarks(to, stage);
@@ -153,7 +168,7 @@ static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool l
         fprintf(to, "Layer %ld", layer_of(from));
     else
         fputs(layers_before ? "After the layers" : "Before the layers", to);
-    fprintf(to, ": %d stages, ", count);
+    fprintf(to, ": %d %s, ", count, count == 1 ? "stage" : "stages");
     if (bad > 0)
         fprintf(to, "<span class=\"verdict fail\">%d outside</span>", bad);
     else
@@ -192,16 +207,16 @@ void dp_html_growth(FILE *to, const cJSON *item) {
           to);
     cJSON_ArrayForEach(layer, growth) {
         fprintf(to, "<tr><td class=\"n\">%ld</td>", dp_view_count(layer, "layer"));
-        number(to, dp_view_number(layer, "in"), "%.1e");
-        number(to, dp_view_number(layer, "out"), "%.1e");
+        error_size(to, dp_view_number(layer, "in"));
+        error_size(to, dp_view_number(layer, "out"));
         if (dp_view_number(layer, "factor") == 0)
             dash(to);
         else
-            number(to, dp_view_number(layer, "factor"), "%.2f");
+            dp_html_ratio(to, dp_view_number(layer, "factor"));
         fputs("<td><code>", to);
         dp_html_text(to, dp_view_text(layer, "source"));
         fputs("</code></td>", to);
-        number(to, dp_view_number(layer, "source_share"), "%.2f");
+        dp_html_ratio(to, dp_view_number(layer, "source_share"));
         fputs("</tr>\n", to);
     }
     fputs("</tbody></table></div>\n", to);

@@ -20,6 +20,9 @@ void dp_html_growth(FILE *to, const cJSON *item);
 void dp_html_rounds(FILE *to, const cJSON *item);
 void dp_html_tokens(FILE *to, const cJSON *item);
 
+/* A cell with a ratio: two places where they say something, no exponent where one can do without. */
+void dp_html_ratio(FILE *to, double value);
+
 /* Names and values of an object, objects inside it as dotted names; a row a value. */
 void dp_html_fields(FILE *to, const cJSON *object);
 

@@ -14,24 +14,30 @@ static const struct {
     const char *title, *caption;
 } figures[DP_PLOT_COUNT] = {
     {"Error of each stage, in the order of the forward pass",
-     "Blue: the run's own values all the way (chained). Green triangles: what a stage adds when it is run alone on "
-     "known "
-     "inputs. Amber: the bar. Rings are outside it; the dashed line is the first divergence. Equal values stand on the "
-     "lowest line, since zero has no logarithm."},
+     "From left to right the stages, upwards the error. Blue: the run's own values all the way (chained). Green "
+     "triangles: what a stage adds when it is run alone on known inputs. Amber: the bar. Rings are outside it, crosses "
+     "are NaN, infinite or not shown; the dashed line is the first divergence. Equal values stand on the lowest line, "
+     "since zero has no logarithm."},
     {"Where the error lies: rows against stages",
-     "A column is a stage, a line a token. A fault of one row is a stripe, one of a layer a block, one that starts "
-     "everywhere a wall. The colours mean the same errors in every report. Empty: the oracle stores no value there."},
-    {"Got against reference",
-     "Elements of the stage. On the grey line they agree; a tilt is a wrong scale, a shifted line a wrong offset, "
-     "scatter a lost precision, single points wrong elements."},
+     "A column is a stage, a line a row: a token of the context above, of the drafted block below. A fault of one row "
+     "is "
+     "a stripe, one of a layer a block, one that starts everywhere a wall. The colours mean the same errors in every "
+     "report. Empty: the stage has no such row, or the oracle stores no value of it."},
+    {"Got against reference", "Each point is an element of the stage. On the grey line both agree; a tilt is a wrong "
+                              "scale, a shifted line a wrong offset, "
+                              "scatter a lost precision, single points wrong elements."},
     {"Distance in units of the last place", "How many of the stage's elements are off by how much. A correct stage is "
                                             "a hill near 1; everything far to the right "
-                                            "is wrong, and a second hill is a part of the elements that is."},
-    {"Rotary frequencies: difference from the reference", "Equal on the lowest line. Differences from some index on "
-                                                          "are another scaling rule; at every index, another theta."},
-    {"Can the error change a token?", "A point is a drafted row. Above the amber line the lead of its first choice is "
-                                      "more than twice the error: the token "
-                                      "cannot change. Below it the token can."},
+                                            "is wrong, and a second hill is a part of the elements that is. Each bar "
+                                            "counts the errors up to its label and above that of the bar before."},
+    {"Rotary frequencies: difference from the reference",
+     "Points on the lowest line are equal, those near the amber line "
+     "differ by a rounding. Far above it from some index on, "
+     "the scaling rule differs; at every index but 0, theta."},
+    {"Whether the error can change a token",
+     "A point is a drafted row. Above the amber line the lead of its first choice is "
+     "more than twice the error: the token "
+     "cannot change. Below it the token can."},
 };
 
 void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
@@ -70,6 +76,13 @@ bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *
     return written;
 }
 
+/* What a plot is about: the stage, or all of the case. */
+static const char *about(const cJSON *item, dp_plot plot) {
+    if (plot == DP_PLOT_SCATTER || plot == DP_PLOT_ULP) return dp_plot_focus(item);
+    if (plot == DP_PLOT_MARGINS) return dp_view_text(dp_plot_margins(item), "stage");
+    return dp_view_text(item, "case");
+}
+
 int dp_html_case_plots(FILE *to, dp_html_plots *p, const cJSON *item, int index) {
     int drawn = 0;
     for (int i = 0; i < DP_PLOT_COUNT && p->begun; i++) {
@@ -82,9 +95,7 @@ int dp_html_case_plots(FILE *to, dp_html_plots *p, const cJSON *item, int index)
             continue;
         }
         if (!any) continue;
-        const bool focused = i == DP_PLOT_SCATTER || i == DP_PLOT_ULP;
-        snprintf(title, sizeof title, "%s: %s", figures[i].title,
-                 focused ? dp_plot_focus(item) : dp_view_text(item, "case"));
+        snprintf(title, sizeof title, "%s: %s", figures[i].title, about(item, (dp_plot)i));
         drawn += dp_html_figure(to, p, dp_plot_script((dp_plot)i), name, title, figures[i].caption);
     }
     return drawn;

@@ -165,7 +165,7 @@ static df_status run_block(check *c) {
         status = dp_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
     df_draft_observe(c->draft, NULL, NULL);
     if (status == DF_OK && c->head != NULL)
-        status = dp_run_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
+        status = dp_run_judged_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
     if (status == DF_OK) status = record_cache(c);
     return status;
 }

@@ -38,10 +38,29 @@ static size_t skip_element(const char *at, const char *open, const char *close) 
     return end != NULL ? (size_t)(end - at) + strlen(close) : 0;
 }
 
+/* A group that sets colours and widths for nothing: gnuplot writes three for every mark of an axis, a third of a file.
+ */
+static size_t skip_empty_group(const char *at) {
+    static const char open[] = "<g fill=\"none\"", close[] = "</g>";
+    const char *end = strncmp(at, open, strlen(open)) == 0 ? strchr(at, '>') : NULL;
+    if (end == NULL) return 0;
+    end += 1 + strspn(end + 1, " \t\n");
+    return strncmp(end, close, strlen(close)) == 0 ? (size_t)(end - at) + strlen(close) : 0;
+}
+
+/* What a page does without: names of curves that are shown on hover, a note on the program, shades that no script uses.
+ */
+static size_t skip(const char *at) {
+    size_t taken = skip_element(at, "<title>", "</title>");
+    if (taken == 0) taken = skip_element(at, "<desc>", "</desc>");
+    if (taken == 0) taken = skip_element(at, "<filter ", "</filter>");
+    return taken > 0 ? taken : skip_empty_group(at);
+}
+
 /* Bytes consumed at `at` after writing what replaces them; 0 when nothing is replaced there. */
 static size_t replace(FILE *to, const char *at, const char *prefix) {
-    const size_t title = skip_element(at, "<title>", "</title>"); /* gnuplot's names of curves, shown on hover */
-    if (title > 0) return title;
+    const size_t taken = skip(at);
+    if (taken > 0) return taken;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strncmp(at, words[i].from, strlen(words[i].from)) == 0) {
             fputs(words[i].to, to);

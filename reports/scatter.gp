@@ -15,8 +15,13 @@ set format x "%g"
 set format y "%g"
 set lmargin 12
 set rmargin 4
-set key top left
+set key at graph 0.5, screen 0.01 center bottom horizontal Left reverse samplen 2 width -2 font ",13"
+set bmargin 5.2
+# Points at the ends of the range stand inside the frame.
+set autoscale fix
+set offsets graph 0.03, graph 0.03, graph 0.03, graph 0.03
 plot data index "diagonal" using 1:2 with lines lc rgb "#9a9a9a" lw 1.5 title "got = reference", \
      data index "points" using 1:2 with points lc rgb "#0072b2" pt 7 ps 0.35 title "elements", \
+     data index "worst" using 1:2 with points lc rgb "#0072b2" pt 7 ps 0.35 notitle, \
      data index "worst" using 1:2 with points lc rgb "#d55e00" pt 6 ps 1.6 lw 2 title "the worst", \
      data index "not-finite" using 1:2 with points lc rgb "#d55e00" pt 2 ps 0.9 lw 2 title "not finite"

@@ -13,16 +13,16 @@ set title title
 set logscale y
 set yrange [2e-13:2e2]
 set ytics ("bit-equal" 1e-12, "1e-10" 1e-10, "1e-8" 1e-8, "1e-6" 1e-6, "1e-4" 1e-4, "1e-2" 1e-2, "1" 1, "not finite" 10)
-set ylabel "relative L2 error against float64" offset -1.5,0
+set ylabel "relative L2 error against float64" offset -0.5,0
 set grid ytics lc rgb "#9a9a9a" lw 0.5 dt 3
 stats data index "names" using 1 nooutput name "S"
 set xrange [-0.7:S_max + 0.7]
-set tmargin 3
-set bmargin 7.5
+set tmargin 2.6
+set bmargin 7
 set xtics rotate by 90 right font ",10" scale 0.4 nomirror
-set lmargin 15
+set lmargin 13
 set rmargin 2
-set key at graph 0.5, screen 0.01 center bottom horizontal samplen 2 width 1 font ",13"
+set key at graph 0.5, screen 0.01 center bottom horizontal Left reverse samplen 2 width -2 font ",13"
 plot data index "names" using 1:(NaN):xtic(3) notitle, \
      data index "borders" using 1:2 with lines lc rgb "#9a9a9a" lw 1 notitle, \
      data index "groups" using 1:2:3 with labels center font ",13" notitle, \

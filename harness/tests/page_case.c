@@ -261,6 +261,15 @@ static void links_lead_somewhere(const char *page) {
     }
 }
 
+/* A column of numbers stays as wide as a number: what needs more digits is written shorter. */
+static void numbers_are_narrow(const char *page) {
+    static const char cell[] = "<td class=\"n\">";
+    for (const char *at = strstr(page, cell); at != NULL; at = strstr(at + 1, cell)) {
+        const size_t width = strcspn(at + sizeof cell - 1, "<");
+        ck_assert_msg(width <= 9, "a number takes %zu characters: %.40s", width, at + sizeof cell - 1);
+    }
+}
+
 void page_is_sound(const char *page) {
     static const char *const foreign[] = {"<script", " src=",    "<link",     "<iframe", "@import",   "url(http",
                                           "url(//",  " onload=", " onclick=", "<base",   "http-equiv"};
@@ -269,4 +278,5 @@ void page_is_sound(const char *page) {
     ck_assert_uint_lt(strlen(page), 1500000);
     page_tags_are_balanced(page);
     links_lead_somewhere(page);
+    numbers_are_narrow(page);
 }

@@ -20,7 +20,7 @@ void page_refuse(cJSON *document, const char *code, const char *message);
 void page_set(cJSON *object, const char *key, const char *text); /* replaces or adds */
 
 /* The form of a page: tags are balanced, every id is used once, every local link leads to one, and nothing on it leads
- * to another file or the network or runs. */
+ * to another file or the network or runs; a cell of a number is narrow. */
 void page_is_sound(const char *page);
 /* The first of these alone; of XML without its declaration too. */
 void page_tags_are_balanced(const char *page);

@@ -48,6 +48,7 @@
     X(progress)                                                                                                        \
     X(printable)                                                                                                       \
     X(history)                                                                                                         \
+    X(looks)                                                                                                           \
     X(pages)                                                                                                           \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \

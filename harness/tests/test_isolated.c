@@ -6,6 +6,7 @@
 #include "suites.h"
 
 #include "evaluate.h"
+#include "plot_collect.h"
 #include "proposal.h"
 
 #include <math.h>
@@ -203,6 +204,65 @@ START_TEST(a_value_that_is_not_finite_is_no_pass) {
 }
 END_TEST
 
+START_TEST(values_that_are_not_finite_draft_nothing_and_are_judged_up_to_there) {
+    rig r;
+    rig_open(&r, "tiny-dspark");
+    const size_t values = (size_t)r.in.config.block * (size_t)r.in.config.hidden;
+    float *final = calloc(values, sizeof *final);
+    dp_recording shown = {.count = 0};
+    for (size_t i = 0; i < values; i++) final[i] = NAN;
+    ck_assert_int_eq(dp_run_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DF_ERR_REFUSED);
+    ck_assert_str_eq(r.err.code, "proposal.nan");
+    dp_recording_release(&shown);
+    shown = (dp_recording){.count = 0};
+    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DF_OK);
+    ck_assert_ptr_nonnull(dp_recording_find(&shown, DF_STAGE_LOGITS, -1));
+    ck_assert_ptr_null(dp_recording_find(&shown, DF_STAGE_MARKOV_TOKENS, -1));
+    /* Any other refusal stays one. */
+    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, -1, &shown, &r.err), DF_ERR_REFUSED);
+    ck_assert_str_eq(r.err.code, "markov.anchor");
+    dp_recording_release(&shown);
+    free(final);
+    rig_release(&r);
+}
+END_TEST
+
+/* How many ids a result file would hold of a run that shows only its logits, all of them `value`. */
+static int ids_of_logits(rig *r, float value, bool chosen) {
+    const dp_check_options options = {.filter = NULL};
+    dp_stage_result stage[2] = {{.name = "logits", .rank = 2}, {.name = "markov.tokens", .rank = 1}};
+    dp_result result = {.options = &options, .family = DF_FAMILY_DSPARK, .stage = stage, .stage_count = chosen ? 2 : 1};
+    const dp_stage_spec *spec = dp_stage_set_find(&r->in.stages, "logits");
+    const int64_t values = dp_dims_product(spec->rank, spec->dim);
+    float *logits = malloc((size_t)values * sizeof *logits);
+    dp_recording shown = {.count = 0};
+    for (int64_t i = 0; i < values; i++) logits[i] = value;
+    memcpy(stage[0].dim, spec->dim, sizeof stage[0].dim);
+    stage[0].difference.count = values;
+    dp_recording_add(&shown, &(df_stage_view){.stage = DF_STAGE_LOGITS,
+                                              .layer = -1,
+                                              .rank = spec->rank,
+                                              .dim = {spec->dim[0], spec->dim[1]},
+                                              .f32 = logits});
+    ck_assert_msg(dp_plot_collect(r->in.oracle, &shown, &result, &r->err) == DF_OK, "%s", r->err.message);
+    ck_assert_int_eq(result.plot.margins_count, 1);
+    const int count = result.plot.tokens.count;
+    dp_plot_data_release(&result.plot);
+    dp_recording_release(&shown);
+    free(logits);
+    return count;
+}
+
+START_TEST(the_largest_logits_are_tokens_only_when_nothing_else_chooses_and_they_are_finite) {
+    rig r;
+    rig_open(&r, "tiny-dspark");
+    ck_assert_int_gt(ids_of_logits(&r, 1.0f, false), 0);
+    ck_assert_int_eq(ids_of_logits(&r, 1.0f, true), 0);
+    ck_assert_int_eq(ids_of_logits(&r, NAN, false), 0);
+    rig_release(&r);
+}
+END_TEST
+
 START_TEST(a_wrong_token_is_found_among_the_choices) {
     static const struct {
         const char *name, *stage;
@@ -241,6 +301,8 @@ Suite *suite_isolated(void) {
     tcase_add_loop_test(tests, every_stage_of_a_correct_run_lies_within_its_bound_and_its_noise, 0, CASES);
     tcase_add_loop_test(tests, a_fault_in_any_one_stage_is_found_there_and_nowhere_else, 0, FAULTY);
     tcase_add_test(tests, a_value_that_is_not_finite_is_no_pass);
+    tcase_add_test(tests, values_that_are_not_finite_draft_nothing_and_are_judged_up_to_there);
+    tcase_add_test(tests, the_largest_logits_are_tokens_only_when_nothing_else_chooses_and_they_are_finite);
     tcase_add_loop_test(tests, a_wrong_token_is_found_among_the_choices, 0, 3);
     tcase_add_test(tests, an_oracle_whose_stage_does_not_follow_from_its_inputs_fails_there);
     suite_add_tcase(suite, tests);

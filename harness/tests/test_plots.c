@@ -73,7 +73,7 @@ START_TEST(what_is_not_finite_leaves_the_curve_and_is_marked) {
     ck_assert_str_eq(block(data, "chained", text), "0 1e-07\n1 1e-07\n2 1e-07\n3 1e-07\n4 NaN\n5 NaN\n6 NaN\n");
     ck_assert_str_eq(block(data, "not-finite", text), "4 10\n5 10\n6 10\n");
     ck_assert_str_eq(block(data, "failed", text), "");
-    ck_assert_str_eq(block(data, "first-name-left", text), "4 2 \"layers.1.out\"\n");
+    ck_assert_str_eq(block(data, "first-name-left", text), "4 2e-11 \"layers.1.out\"\n");
     free(data);
 }
 END_TEST
@@ -89,7 +89,50 @@ START_TEST(a_stage_outside_its_bar_is_marked_and_the_layers_are_named) {
     ck_assert_str_eq(block(data, "groups", text),
                      "0 60 \"start\"\n1.5 60 \"layer 0\"\n3.5 60 \"layer 1\"\n5.5 60 \"end\"\n");
     ck_assert_str_eq(block(data, "borders", text), "0.5 1e-13\n0.5 200\n\n2.5 1e-13\n2.5 200\n\n4.5 1e-13\n4.5 200\n");
-    ck_assert_str_eq(block(data, "first-name-right", text), "2 2 \"layers.0.out\"\n");
+    ck_assert_str_eq(block(data, "first-name-right", text), "2 2e-11 \"layers.0.out\"\n");
+    ck_assert_str_eq(block(data, "first", text), "2 1e-13\n2 25\n"); /* ends below the names at 60 */
+    free(data);
+}
+END_TEST
+
+START_TEST(of_many_stages_every_second_or_third_is_named) {
+    char text[16384];
+    cJSON *document = page_document("x"), *stages = cJSON_GetObjectItem(page_only_case(document), "stages");
+    for (int i = 0; i < 140; i++) cJSON_AddItemToArray(stages, cJSON_Duplicate(page_stage(document, "final"), true));
+    char *data = data_of(document, DP_PLOT_STAGES);
+    snprintf(text, sizeof text, "%.*s", (int)(strstr(data, "\n\n\n") - data), data);
+    int named = 0;
+    for (const char *at = text; (at = strstr(at, "\"")) != NULL; at += strcspn(at + 1, "\"") + 2) named += at[1] != '"';
+    ck_assert_int_eq(named, 49); /* of 147, room for 72 */
+    ck_assert_ptr_nonnull(strstr(text, "\n3 1e-12 \"1.context\"\n4 1e-12 \"\"\n5 1e-12 \"\"\n6 1e-12 \"logits\"\n"));
+    free(data);
+}
+END_TEST
+
+START_TEST(a_stage_that_was_not_shown_has_no_bar_and_no_point) {
+    char text[4096];
+    cJSON *document = page_document("x"), *stage = page_stage(document, "logits");
+    page_break(document, "logits", 1e-3);
+    page_isolate(document, "logits");
+    cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "chained"), "compared"), 0);
+    cJSON_AddNumberToObject(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "isolated"), "difference"), "compared", 0);
+    char *data = data_of(document, DP_PLOT_STAGES);
+    ck_assert_ptr_nonnull(strstr(block(data, "envelope", text), "\n5 1e-06\n6 NaN\n"));
+    ck_assert_ptr_nonnull(strstr(block(data, "isolated", text), "\n5 1e-12\n6 NaN\n"));
+    ck_assert_str_eq(block(data, "not-finite", text), "6 10\n");
+    free(data);
+}
+END_TEST
+
+START_TEST(an_id_has_no_error_size_alone) {
+    char text[4096];
+    cJSON *document = page_document("x");
+    page_break(document, "final", 1e-3);
+    page_isolate(document, "final");
+    cJSON_ReplaceItemInObject(page_stage(document, "final"), "exact", cJSON_CreateTrue());
+    cJSON_ReplaceItemInObject(page_stage(document, "logits"), "exact", cJSON_CreateTrue());
+    char *data = data_of(document, DP_PLOT_STAGES);
+    ck_assert_str_eq(block(data, "isolated", text), "0 1e-12\n1 1e-12\n2 1e-12\n3 1e-12\n4 1e-12\n5 1\n6 1e-12\n");
     free(data);
 }
 END_TEST
@@ -139,6 +182,10 @@ START_TEST(a_long_context_is_folded_and_the_largest_error_stands) {
     ck_assert_ptr_nonnull(strstr(data, "\n0 63 -8.000\n"));
     ck_assert_ptr_nonnull(strstr(data, "\n6 67 -7.000\n"));
     ck_assert_ptr_null(strstr(data, "\n0 68 "));
+    /* Of 68 lines the labels of the four of the block would cover each other; layers are named in the band above. */
+    ck_assert_ptr_nonnull(strstr(block(data, "lines", text), "64 \"block 0\"\n"));
+    ck_assert_ptr_null(strstr(text, "\"block 1\""));
+    ck_assert_ptr_nonnull(strstr(block(data, "groups", text), "1.5 -2.88 \"layer 0\"\n"));
     free(data);
 }
 END_TEST
@@ -174,8 +221,8 @@ END_TEST
 START_TEST(margins_tell_flipped_rows_from_the_same) {
     char text[4096];
     char *data = data_of(page_document("x"), DP_PLOT_MARGINS);
-    ck_assert_str_eq(block(data, "same", text), "1e-07 0.5 \"row 0\"\n1e-12 1e-12 \"row 2\"\n");
-    ck_assert_str_eq(block(data, "flipped", text), "1 0.25 \"row 1\"\n");
+    ck_assert_str_eq(block(data, "same", text), "1e-07 0.5 \"position 0\"\n1e-12 1e-12 \"position 2\"\n");
+    ck_assert_str_eq(block(data, "flipped", text), "1 0.25 \"position 1\"\n");
     free(data);
     data = data_of(page_document("x"), DP_PLOT_ROPE);
     ck_assert_str_eq(block(data, "difference", text), "0 1e-12\n1 1e-08\n");
@@ -214,6 +261,45 @@ START_TEST(gnuplot_draws_every_plot_of_a_pass_and_of_a_run_that_is_not_finite) {
     ck_assert(any);
     draws(dp_plot_script((dp_plot)(_i % DP_PLOT_COUNT)));
     cJSON_Delete(document);
+}
+END_TEST
+
+static char *drawn(cJSON *document, dp_plot plot) {
+    df_error err = {.message = ""};
+    char *svg = NULL;
+    free(data_of(document, plot));
+    ck_assert_msg(dp_plots_draw(&plots, dp_plot_script(plot), "x", "t", &svg, &err) == DF_OK, "%s", err.message);
+    return svg;
+}
+
+/* The height at which a text begins to stand in a picture. */
+static double height_of(const char *svg, const char *text) {
+    char word[64];
+    double x, y;
+    snprintf(word, sizeof word, ">%s<", text);
+    const char *at = strstr(svg, word), *place = NULL;
+    ck_assert_msg(at != NULL, "the picture does not say %s", text);
+    for (const char *s = strstr(svg, "translate("); s != NULL && s < at; s = strstr(s + 1, "translate(")) place = s;
+    ck_assert(place != NULL && sscanf(place, "translate(%lf,%lf)", &x, &y) == 2);
+    return y;
+}
+
+START_TEST(labels_of_an_axis_stand_apart_and_only_an_index_is_one) {
+    char *svg = drawn(page_document("x"), DP_PLOT_ROPE);
+    ck_assert_double_gt(height_of(svg, "1e-3") - height_of(svg, "not finite"), 15.0);
+    ck_assert_ptr_null(strstr(svg, ">-1<"));
+    ck_assert_ptr_null(strstr(svg, ">0.5<"));
+    free(svg);
+    svg = drawn(page_document("x"), DP_PLOT_STAGES);
+    ck_assert_double_gt(height_of(svg, "1") - height_of(svg, "not finite"), 15.0);
+    free(svg);
+}
+END_TEST
+
+START_TEST(a_key_stands_below_the_points_of_a_scatter) {
+    char *svg = drawn(page_document("x"), DP_PLOT_SCATTER);
+    ck_assert_double_gt(height_of(svg, "elements"), height_of(svg, "reference (float64)"));
+    free(svg);
 }
 END_TEST
 
@@ -282,6 +368,11 @@ Suite *suite_plots(void) {
     tcase_add_test(tests, a_case_that_compared_nothing_has_no_plot);
     tcase_add_loop_test(tests, gnuplot_draws_every_plot_of_a_pass_and_of_a_run_that_is_not_finite, 0,
                         2 * DP_PLOT_COUNT);
+    tcase_add_test(tests, of_many_stages_every_second_or_third_is_named);
+    tcase_add_test(tests, a_stage_that_was_not_shown_has_no_bar_and_no_point);
+    tcase_add_test(tests, an_id_has_no_error_size_alone);
+    tcase_add_test(tests, labels_of_an_axis_stand_apart_and_only_an_index_is_one);
+    tcase_add_test(tests, a_key_stands_below_the_points_of_a_scatter);
     tcase_add_test(tests, gnuplot_draws_curves_of_several_runs);
     tcase_add_test(tests, gnuplot_that_is_missing_or_fails_is_told);
     tcase_add_test(tests, a_temporary_folder_goes_away_with_what_is_in_it_and_a_kept_one_stays);

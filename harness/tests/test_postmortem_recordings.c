@@ -177,7 +177,7 @@ START_TEST(the_effect_on_the_tokens_is_told) {
     pm_read(&story);
     char *text = markdown_of(&story);
     pm_holds(text, (const char *const[]){"first at `markov.tokens`",
-                                         "drafted tokens differ from the reference's, first at "
+                                         "drafted tokens differs from the reference's, first at "
                                          "position 1: 3 instead of ",
                                          NULL});
     free(text);
