@@ -6,9 +6,10 @@
  * neighbouring segments, which are then folded in shared memory as the tree of canon.h has it; a group of eight keeps
  * its first half's node in registers. What a group adds goes to `partial`; the phase that reads it finishes the tree.
  *
- * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 16
- * channels (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
- * broadcast. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
+ * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 8
+ * channels (4 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
+ * broadcast. Three stages are under way while the pair works on one: a load takes as long as that when the memory is
+ * busy. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
  * weights and 32 conversions, which the nearest instruction cache holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
@@ -23,31 +24,31 @@ enum {
     DC_EXACT_PAIRS = 4, /* of warps */
     DC_LANE_OUTPUTS = 8,
     DC_LANES_WARP = 32,
-    DC_EXACT_STAGES = 2,
+    DC_EXACT_STAGES = 4,
     DC_TURN = 4 /* channels of a turn of the inner loop */
 };
 
 /* A width in a stage: channels, and bytes of them for one output. */
 template <int T> struct dc_width;
 template <> struct dc_width<DF_F32> {
-    enum { STEP = 8, BYTES = 32 };
+    enum { STEP = 4, BYTES = 16 };
 };
 template <> struct dc_width<DF_BF16> {
-    enum { STEP = 16, BYTES = 32 };
+    enum { STEP = 8, BYTES = 16 };
 };
 template <> struct dc_width<DF_F16> {
-    enum { STEP = 16, BYTES = 32 };
+    enum { STEP = 8, BYTES = 16 };
 };
 template <> struct dc_width<DF_Q8_0> {
-    enum { STEP = 16, BYTES = 16 };
+    enum { STEP = 8, BYTES = 8 };
 };
 template <> struct dc_width<DF_Q4_0> {
-    enum { STEP = 16, BYTES = 8 };
+    enum { STEP = 8, BYTES = 4 };
 };
 
 template <int R> struct dc_exact_stage {
-    unsigned char weights[DC_TILE * 32];
-    float x[16 * R];
+    unsigned char weights[DC_TILE * 16];
+    float x[8 * R];
 };
 template <int R> struct dc_exact_ring {
     dc_exact_stage<R> stage[DC_EXACT_PAIRS][DC_EXACT_STAGES];
@@ -187,6 +188,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
     enum {
         STEP = dc_width<T>::STEP,
         STEPS = DC_UNIT / STEP,
+        BLOCK = 32 / STEP, /* steps of a scale */
         QUADS = 2,
         PASSES = R / 8,
         ROWS = R / 2, /* of a warp */
@@ -224,10 +226,11 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
             if (work.segment >= 0)
 #pragma unroll 1
                 for (int step = 0; step < STEPS; step++) {
-                    if (scaled && step % 2 == 0)
+                    if (scaled && step % BLOCK == 0)
 #pragma unroll
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++)
-                            d[j] = __half2float(work.scales[((step / 2) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
+                            d[j] = __half2float(
+                                work.scales[((step / BLOCK) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
                     dc_exact_stage<R> &s = ring.stage[pair][turn.slot];
                     dc_barrier_wait(&ring.full[pair][turn.slot], turn.parity);
 #pragma unroll 1

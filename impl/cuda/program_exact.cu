@@ -89,25 +89,23 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         s.frame = f;
     }
     __syncthreads();
-    const dc_place at = {(int)threadIdx.x, s.block, (int)gridDim.x};
     enum { NT = DC_EXACT_THREADS };
     dc_exact_turn turn = {0, 0};
     unsigned parity = 0;
-    if (at.thread < DC_EXACT_PAIRS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + at.thread, 1);
-    if (at.thread < DC_ROW_BUFFERS) dc_barrier_init(s.rows_full + at.thread, 1);
+    if (threadIdx.x < DC_EXACT_PAIRS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + threadIdx.x, 1);
+    if (threadIdx.x < DC_ROW_BUFFERS) dc_barrier_init(s.rows_full + threadIdx.x, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    dc_fetch_phase<NT>(&s.phase[0], f.phase, at.thread);
+    dc_fetch_phase<NT>(&s.phase[0], f.phase, (int)threadIdx.x);
     __syncthreads();
     for (int i = 0; i < f.phases; i++) {
+        const dc_place at = {dc_again((int)threadIdx.x), s.block, (int)gridDim.x};
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
-            dc_seen<R, NT>(s.finish, f, at);
-            dc_stream<R, NT>(s.finish, f, p, at);
-            break;
         case DC_SEEN:
             dc_seen<R, NT>(s.finish, f, at);
+            if (p.kind == DC_LOAD) dc_stream<R, NT>(s.finish, f, p, at);
             break;
         case DC_RESIDUAL:
             dc_residual_exact<R, NT>(s.finish, f, p, at);
