@@ -126,31 +126,6 @@ static __device__ __noinline__ float4 dc_sum_quads(const float *at, unsigned str
     return dc_add(tree.total(chunk, zero), zero);
 }
 
-/* The same tree over single values, for the few that there are. */
-static __device__ __noinline__ float dc_sum_singles(const float *at, unsigned stride, int first, int count) {
-    enum { CHUNK = 16, SLOTS = 7 };
-    dc_counter<SLOTS, float> tree;
-#pragma unroll
-    for (int b = 0; b < SLOTS; b++) tree.slot[b] = 0.0f;
-    const int base = first & ~((CHUNK << (SLOTS - 1)) - 1), end = first + count;
-    int chunk = (first - base) / CHUNK;
-#pragma unroll 1
-    for (; base + chunk * CHUNK < end; chunk++) {
-        float v[CHUNK];
-#pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            const int n = base + chunk * CHUNK + i;
-            v[i] = n >= first && n < end ? __ldcg(at + (size_t)(unsigned)(n - first) * stride) : 0.0f;
-        }
-#pragma unroll
-        for (int width = 1; width < CHUNK; width *= 2)
-#pragma unroll
-            for (int i = 0; i < CHUNK; i += 2 * width) v[i] = v[i] + v[i + width];
-        tree.push(chunk, v[0]);
-    }
-    return tree.total(chunk, 0.0f) + 0.0f;
-}
-
 /* Rows 4 quad .. 4 quad + 3 of one output of a product, bias included. */
 template <int R> DC_DEVICE float4 dc_output(const dc_sum &s, int channel, int quad) {
     const float *at = s.partial + (size_t)(channel / DC_TILE) * (size_t)s.groups * (DC_TILE * R) +

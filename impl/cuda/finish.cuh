@@ -26,7 +26,6 @@ template <int R> struct dc_tile { float v[DC_MOST_HEAD][R + 1]; };
 template <int R> struct dc_finish_memory {
     dc_tile<R> tile, other;
     float scale[R];
-    float node[DC_UNIT / 4 + 1][R]; /* attend.cuh: of heads */
     float dyn[DC_MOST_DYN][R];
     float weight[DC_MOST_HEAD];
     float2 angle[DC_MOST_HEAD / 2 * R]; /* cos, sin */
@@ -34,10 +33,9 @@ template <int R> struct dc_finish_memory {
 
 /* ---- Packing ---- */
 
-/* Exact: act[channel][row]; CHANNELS of them from `first` on. */
-template <int R, int NT, int CHANNELS>
-DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
-    for (int i = at.thread; i < CHANNELS * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
+/* Exact: act[channel][row]. */
+template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
+    for (int i = at.thread; i < DC_UNIT * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
 }
 
 /*
@@ -67,13 +65,13 @@ DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *a
     asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
 }
 
-template <int R, int NT, bool FAST, int CHANNELS = DC_UNIT>
+template <int R, int NT, bool FAST>
 DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
     if (FAST) {
-        dc_pack_fast<R, R, NT, CHANNELS>(t, first, 0, act, at);
+        dc_pack_fast<R, R, NT, DC_UNIT>(t, first, 0, act, at);
         return;
     }
-    dc_pack_exact<R, NT, CHANNELS>(t, first, static_cast<float *>(act), at);
+    dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
@@ -294,8 +292,9 @@ DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
     }
 }
 
-/* DC_SILU: silu(gate) * up. A unit has as many channels as a sum of gate or up for each thread. */
-template <int R, int NT, bool FAST>
+/* DC_SILU, fast (exact: finish_exact.cuh): silu(gate) * up. A unit has as many channels as a sum of gate or up for each
+ * thread. */
+template <int R, int NT>
 DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { CHANNELS = 2 * NT / R, QUADS = R / 4 };
     const int padded = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT, i = at.thread % (NT / 2);
@@ -314,7 +313,7 @@ DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
             *v = df_silu(*v) * m.other.v[at_value / R][at_value % R];
         }
         dc_sync<NT>();
-        dc_pack<R, NT, FAST, CHANNELS>(m.tile, first, f.act, at);
+        dc_pack_fast<R, R, NT, CHANNELS>(m.tile, first, 0, f.act, at);
         dc_sync<NT>();
     }
 }

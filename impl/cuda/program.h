@@ -3,8 +3,8 @@
  *
  * All blocks of the kernel do a share of every phase and meet at a barrier of the whole grid before the next, so a
  * round of all layers is one launch. Both classes run the same list; they differ in how activations are packed and in
- * the two product kernels (product_exact.cuh, product_fast.cuh). plan.cu makes the lists; the phases' arithmetic is
- * stated where it is written.
+ * the two product kernels (product_exact.cuh, product_fast.cuh). round.cu and ingest.cu make the lists; the phases'
+ * arithmetic is stated where it is written.
  *
  * Widths of rows: R is 8 or 16, the rows of a block padded with zeros.
  *   act      exact [in, R] float32, channel by channel; fast: see product_fast.cuh. Channels are padded to a multiple

@@ -55,7 +55,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
             dc_copy<R, NT, true>(s.finish, f, p, at);
             break;
         case DC_SILU:
-            dc_gate<R, NT, true>(s.finish, f, p, at);
+            dc_gate<R, NT>(s.finish, f, p, at);
             break;
         default:
             dc_norm<R, NT, true>(s.finish, f, p, at);
