@@ -2,13 +2,16 @@
  * sha256.c - see sha256.h.
  *
  * Plain portable C, unrolled by sixteen rounds with the message schedule kept in sixteen words, so that hashing a
- * checkpoint of a gigabyte stays a matter of seconds. Hashing several buffers at once is the caller's business.
+ * checkpoint of a gigabyte stays a matter of seconds; the processor's own instructions where it has them
+ * (sha256_native.c). Hashing several buffers at once is the caller's business.
  */
 #include "sha256.h"
 
+#include "sha256_compress.h"
+
 #include <string.h>
 
-static const uint32_t round_constant[64] = {
+const uint32_t dp_sha256_constant[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -60,13 +63,13 @@ static uint32_t big_endian_word(const unsigned char *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
 }
 
-static void compress(uint32_t state[8], const unsigned char *data, size_t blocks) {
+void dp_sha256_compress_plain(uint32_t state[8], const unsigned char *data, size_t blocks) {
     for (; blocks > 0; blocks--, data += 64) {
         uint32_t w[16];
         for (int i = 0; i < 16; i++) w[i] = big_endian_word(data + 4 * i);
         uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
         uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
-        const uint32_t *k = round_constant;
+        const uint32_t *k = dp_sha256_constant;
         SIXTEEN_ROUNDS();
         for (int pass = 1; pass < 4; pass++) {
             k += 16;
@@ -97,6 +100,11 @@ static void compress(uint32_t state[8], const unsigned char *data, size_t blocks
         state[6] += g;
         state[7] += h;
     }
+}
+
+static void compress(uint32_t state[8], const unsigned char *data, size_t blocks) {
+    const dp_sha256_compress_fn native = dp_sha256_compress_native();
+    (native != NULL ? native : dp_sha256_compress_plain)(state, data, blocks);
 }
 
 void dp_sha256_init(dp_sha256 *hash) {

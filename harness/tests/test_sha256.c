@@ -2,7 +2,9 @@
 #include "suites.h"
 
 #include "sha256.h"
+#include "sha256_compress.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +78,33 @@ START_TEST(updates_of_any_size_give_the_digest_of_one_update) {
 }
 END_TEST
 
+/* The vectors above meet one of the two; this ties the other to it. */
+START_TEST(the_processor_and_portable_c_compress_alike) {
+    const dp_sha256_compress_fn native = dp_sha256_compress_native();
+    if (native == NULL) {
+        fprintf(stderr, "suite sha256: no SHA instructions: 1 test not run\n");
+        return;
+    }
+    unsigned char data[64 * 9];
+    uint32_t state = 1, plain[8], ours[8];
+    for (size_t round = 0; round < 200; round++) {
+        for (size_t i = 0; i < sizeof data; i++) {
+            state = state * 1664525u + 1013904223u;
+            data[i] = (unsigned char)(state >> 24);
+        }
+        for (int i = 0; i < 8; i++) plain[i] = ours[i] = state = state * 1664525u + 1013904223u;
+        dp_sha256_compress_plain(plain, data, round % 10);
+        native(ours, data, round % 10);
+        ck_assert_mem_eq(ours, plain, sizeof ours);
+        data[round % 64] ^= 1;
+        native(ours, data, 1);
+        data[round % 64] ^= 1;
+        dp_sha256_compress_plain(plain, data, 1);
+        ck_assert_mem_ne(ours, plain, sizeof ours);
+    }
+}
+END_TEST
+
 START_TEST(one_flipped_bit_changes_the_digest) {
     unsigned char data[150] = {0};
     char before[65], after[65];
@@ -113,6 +142,7 @@ Suite *suite_sha256(void) {
     tcase_add_test(tcase, a_million_letters_have_the_published_digest);
     tcase_add_test(tcase, every_length_up_to_200_pads_correctly);
     tcase_add_test(tcase, updates_of_any_size_give_the_digest_of_one_update);
+    tcase_add_test(tcase, the_processor_and_portable_c_compress_alike);
     tcase_add_test(tcase, one_flipped_bit_changes_the_digest);
     tcase_add_test(tcase, a_message_longer_than_two_to_the_32_bits_has_the_right_length_field);
     suite_add_tcase(suite, tcase);
