@@ -64,6 +64,11 @@ help:
 	@echo 'make format    clang-format over the sources'
 	@echo 'make clean     remove build/'
 
+# Most goals run a make of their own over the same objects: several goals are done one after another.
+ifneq ($(word 2,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+
 parity test bench identity soak gpu-record: setup
 	@$(MAKE) --no-print-directory run-$@
 
