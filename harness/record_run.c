@@ -2,6 +2,7 @@
 #include "record_run.h"
 
 #include "error.h"
+#include "hosted.h"
 #include "identity_run.h"
 #include "proposal.h"
 
@@ -47,11 +48,6 @@ static df_status load(const dp_run_setup *setup, dp_run_record *run, df_error *e
     run->engine = setup->engine;
     run->engine.poison_scratch = true;
     TRY(df_engine_create(&run->engine, &run->handle, err));
-    if (!df_engine_on_host(run->handle))
-        return df_fail(
-            err, DF_ERR_DEVICE, "record.backend",
-            "A run on %s cannot be recorded: its buffers are not the processor's. Record with --backend cpu.",
-            df_backend_name(run->engine.backend));
     TRY(df_draft_load_as(run->handle, setup->checkpoint, run->precision, &run->draft, err));
     return load_head(setup, run, err);
 }
@@ -61,7 +57,7 @@ static df_status record_cache(dp_run_record *run, const float *features, df_erro
     const dp_rig rig = {.engine = run->handle, .draft = run->draft, .head = run->head};
     df_kv *kv = NULL;
     df_status status = df_kv_create(run->draft, run->in.context + run->in.config.block, &kv, err);
-    if (status == DF_OK) status = df_ingest_ctx(run->draft, kv, features, run->in.pos, run->in.context, err);
+    if (status == DF_OK) status = dp_ingest_ctx(run->draft, kv, features, run->in.pos, run->in.context, err);
     if (status == DF_OK) status = dp_record_cache(&rig, kv, &run->stages, err);
     df_kv_destroy(kv);
     return status;
@@ -70,8 +66,8 @@ static df_status record_cache(dp_run_record *run, const float *features, df_erro
 static df_status forward(dp_run_record *run, float *features, float *result, df_error *err) {
     const dp_admission *in = &run->in;
     df_draft_observe(run->draft, dp_recording_observe, &run->stages);
-    df_status status = df_ctx_features(run->draft, in->taps, in->context, features, err);
-    if (status == DF_OK) status = df_forward_block(run->draft, features, in->noise, in->pos, in->context, result, err);
+    df_status status = dp_ctx_features(run->draft, in->taps, in->context, features, err);
+    if (status == DF_OK) status = dp_forward_block(run->draft, features, in->noise, in->pos, in->context, result, err);
     df_draft_observe(run->draft, NULL, NULL);
     if (status == DF_OK) status = dp_recording_status(&run->stages, err);
     if (status == DF_OK && run->head != NULL)

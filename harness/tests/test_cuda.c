@@ -6,8 +6,9 @@
 #include "cuda_case.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
-enum { DEVICE_TESTS = 31 }; /* those of the cases below, loops counted once */
+enum { DEVICE_TESTS = 32 }; /* those of the cases below, loops counted once */
 
 static df_error err;
 
@@ -36,6 +37,8 @@ START_TEST(commands_end_with_code_4_where_there_is_no_device) {
     child_expect(CHILD("gate", "-k", "tiny-plain", "--backend", "cuda"), 4, code, NULL);
     child_expect(CHILD("identity", "--case", "tiny-plain", "--backend", "cuda"), 4, code, NULL);
     child_expect(CHILD("bench", "--checkpoint", "fixtures/small/tiny-plain", "--backend", "cuda"), 4, NULL, code);
+    child_expect(CHILD("record", "--case", "tiny-plain", "--out", "/tmp/never.h5", "--backend", "cuda"), 4, NULL, code);
+    ck_assert_int_ne(access("/tmp/never.h5", F_OK), 0);
 }
 END_TEST
 

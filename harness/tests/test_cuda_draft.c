@@ -5,6 +5,7 @@
 #include "cuda_case.h"
 #include "hosted.h"
 #include "identity_case.h"
+#include "record_run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,6 +54,34 @@ static float *run_block(const drafter *d) {
     WORKS(dp_forward_block(d->draft, d->features, d->noise, d->pos, CONTEXT, out, &err));
     return out;
 }
+
+/* ---- Recordings ---------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(a_device_records_what_the_processor_records) {
+    static const char *const names[] = {"tiny-plain", "tiny-dflash2", "tiny-dspark"};
+    char checkpoint[96], oracle[96];
+    snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", names[_i]);
+    snprintf(oracle, sizeof oracle, "oracles/%s.h5", names[_i]);
+    dp_run_setup setup = {.checkpoint = checkpoint, .oracle = oracle};
+    dp_run_record cpu, device;
+    WORKS(dp_run_and_record(&setup, &cpu, &err));
+    setup.engine.backend = DF_BACKEND_CUDA;
+    WORKS(dp_run_and_record(&setup, &device, &err));
+    ck_assert_int_eq(device.stages.count, cpu.stages.count);
+    ck_assert_int_eq(device.stages.count, device.in.stages.count);
+    for (int i = 0; i < cpu.stages.count; i++) {
+        const dp_recorded *ours = &device.stages.stage[i], *theirs = &cpu.stages.stage[i];
+        ck_assert(ours->stage == theirs->stage && ours->layer == theirs->layer);
+        ck_assert(dp_dims_equal(ours->rank, ours->dim, theirs->rank, theirs->dim));
+        ck_assert_mem_eq(ours->integer != NULL ? (const void *)ours->integer : ours->value,
+                         theirs->integer != NULL ? (const void *)theirs->integer : theirs->value,
+                         (size_t)dp_dims_product(ours->rank, ours->dim) * 4);
+    }
+    dp_run_record_release(&cpu);
+    dp_run_record_release(&device);
+}
+END_TEST
 
 /* ---- Stages rewritten -------------------------------------------------------------------------------------------- */
 
@@ -250,6 +279,7 @@ END_TEST
 TCase *tcase_cuda_draft(void) {
     TCase *tests = tcase_create("drafters");
     tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, a_device_records_what_the_processor_records, 0, 3);
     tcase_add_test(tests, a_stage_rewritten_on_the_host_is_what_the_device_goes_on_with);
     tcase_add_test(tests, a_cache_exported_on_one_backend_is_the_same_bytes_and_goes_on_on_the_other);
     tcase_add_test(tests, a_cache_is_not_taken_over_between_products_that_round_otherwise);
