@@ -55,6 +55,13 @@ static df_status create_cuda(df_engine *engine, df_error *err) {
 
 df_status df_engine_create(const df_engine_options *options, df_engine **out, df_error *err) {
     *out = NULL;
+    if ((unsigned)options->backend > DF_BACKEND_CUDA)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.backend",
+                       "The backend is cpu or cuda: found the value %d. Choose one of the two.", (int)options->backend);
+    if ((unsigned)options->numeric_class > DF_CLASS_FAST)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
+                       "The class is exact, cublas or fast: found the value %d. Choose one of the three.",
+                       (int)options->numeric_class);
     if (options->products < DF_PRODUCTS_F32 || options->products > DF_PRODUCTS_BF16)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.products",
                        "Products are f32, tf32 or bf16: found the value %d. Choose one of the three.",

@@ -136,6 +136,13 @@ DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, con
     }
 }
 
+/* A stage of keys or values, and the arrival of the producer of activations: whoever took the stage without it could
+ * empty the slot twice before that producer has looked, which then waits for the wrong parity and never fills again. */
+template <int R> DC_DEVICE void dc_wait_stage(dc_ring<R> &ring, const dc_turn &turn) {
+    dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
+    dc_barrier_wait(&ring.full[turn.slot], turn.parity);
+}
+
 template <int R>
 DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_turn &turn, const dc_frame &f,
                               const dc_phase &p, const dc_place &at) {
@@ -164,7 +171,7 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
         dc_store_queries(m, q, m16, half, lane);
         dc_pair_sync(m16);
         float s[4][4] = {};
-        dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
+        dc_wait_stage(ring, turn);
         dc_scores_fast(s, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
         __syncwarp();
         if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
@@ -225,7 +232,7 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
             f.total[index * DC_QUERIES + query] = m.total[0][query] + m.total[1][query];
         }
         float o[8][4] = {};
-        dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
+        dc_wait_stage(ring, turn);
         dc_values_fast(o, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
         __syncwarp();
         if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* Codes: "engine.device" (no driver, no GPU, or one that this build has no code for), "engine.class". */
+/* Codes: "engine.device" (no driver, no GPU, or one that this build has no code for), "engine.products",
+ * "engine.cublas", "memory.device", "device.failed". */
 df_status df_cuda_open(const df_engine_options *options, df_memory *memory, const df_ops **ops, df_error *err);
 /* Does nothing for a memory that df_cuda_open did not fill. */
 void df_cuda_close(df_memory *memory);

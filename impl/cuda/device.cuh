@@ -97,9 +97,9 @@ template <int SLOTS, typename T> struct dc_counter {
 
 /*
  * The tree over `count` quads of values, `stride` floats apart from `at` on; the first is number `first` of its tree.
- * Absent ones are +0. Fewer than 2048 behind the aligned start. Not inlined: what a phase runs once a layer must stay
- * in the instruction cache with all the others, for a line of code that comes from memory costs as much as a line of
- * data.
+ * Absent ones are +0. At most 127 chunks (2032) behind the aligned start: a counter of SLOTS digits ends there. Not
+ * inlined: what a phase runs once a layer must stay in the instruction cache with all the others, for a line of code
+ * that comes from memory costs as much as a line of data.
  */
 static __device__ __noinline__ float4 dc_sum_quads(const float *at, unsigned stride, int first, int count) {
     enum { CHUNK = 16, SLOTS = 7 };

@@ -29,7 +29,11 @@ df_status device_alloc(void *owner, const char *what, size_t bytes, void **out, 
             "context or capacity, a narrower precision, or a device with more memory.",
             what, bytes, left, all);
     }
-    if (result == cudaSuccess) dc_resident_allocated(state_of(owner)->resident, *out, bytes);
+    if (result == cudaSuccess && !dc_resident_allocated(state_of(owner)->resident, *out, bytes)) {
+        cudaFree(*out);
+        *out = nullptr;
+        return df_fail_memory(err, "the account of device memory", sizeof(void *));
+    }
     return df_cuda_check(result, what, err);
 }
 

@@ -21,10 +21,14 @@ DC_DEVICE void dc_fetch(float &v, const float *at) { v = __ldcg(at); }
 DC_DEVICE void dc_clear(float4 &v) { v = make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 DC_DEVICE void dc_clear(float &v) { v = 0.0f; }
 
-/* dc_sum_quads by LANES threads, which all get the sum. Whole warps call it, with the same `first` and `count`. */
+/* dc_sum_quads by LANES threads, which all get the sum. Whole warps call it, with the same `first` and `count`. MOST
+ * terms behind the aligned start: the round after those would carry out of the counter and be lost. */
+template <int LANES> struct dc_lanes {
+    enum { CHUNK = 16, ROUND = CHUNK * LANES, SLOTS = LANES == 4 ? 5 : 6, MOST = ((1 << SLOTS) - 1) * ROUND };
+};
 template <int LANES, typename T>
 DC_DEVICE T dc_sum_lanes(const float *at, unsigned stride, int first, int count, int lane) {
-    enum { CHUNK = 16, ROUND = CHUNK * LANES, SLOTS = LANES == 4 ? 5 : 6 };
+    enum { CHUNK = dc_lanes<LANES>::CHUNK, ROUND = dc_lanes<LANES>::ROUND, SLOTS = dc_lanes<LANES>::SLOTS };
     T zero;
     dc_clear(zero);
     dc_counter<SLOTS, T> tree;
@@ -56,6 +60,7 @@ DC_DEVICE T dc_sum_lanes(const float *at, unsigned stride, int first, int count,
  * threads a quad of channels of one row. */
 template <int R, int NT> DC_DEVICE void dc_context_exact(const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { LANES = 4, CHANNELS = NT / R, PAIR = 2 };
+    static_assert(DC_MOST_KEY_SEGMENTS <= dc_lanes<LANES>::MOST, "the counter holds all segments of keys");
     const int hd = f.head_dim, lane = at.thread % LANES, item = at.thread / LANES;
     const int row = item / PAIR % R, channel = (item % PAIR + item / (PAIR * R) * PAIR) * 4;
     float *act = static_cast<float *>(f.act);

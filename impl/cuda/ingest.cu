@@ -6,7 +6,7 @@
  */
 #include "cuda/resident_parts.h"
 
-#include <new>
+#include <memory>
 
 namespace {
 
@@ -120,7 +120,8 @@ df_status fill(df_engine *engine, planner *plan, df_error *err) {
 /* Shapes are planned twice: once to learn how large the partial sums are. *out NULL: the products do not fit. */
 df_status make_program(df_engine *engine, const df_ingest_args *a, const void *first, bool fast, dc_program **out,
                        df_error *err) {
-    dc_program *p = new (std::nothrow) dc_program();
+    std::unique_ptr<dc_program, dc_program_dropper> owned(new (std::nothrow) dc_program());
+    dc_program *const p = owned.get();
     *out = nullptr;
     if (p == nullptr) return df_fail_memory(err, "the program of an ingestion", sizeof *p);
     p->weights = a->weights;
@@ -136,11 +137,8 @@ df_status make_program(df_engine *engine, const df_ingest_args *a, const void *f
     plan.err = err;
     df_status status = plan.all();
     if (status == DF_OK && plan.fits) status = fill(engine, &plan, err);
-    if (status != DF_OK || !plan.fits) {
-        dc_drop_program(p);
-        return status;
-    }
-    *out = p;
+    if (status != DF_OK || !plan.fits) return status;
+    *out = owned.release();
     return DF_OK;
 }
 
@@ -161,7 +159,7 @@ bool covered(const dc_resident *r, const df_ingest_args *a) {
 
 } /* namespace */
 
-extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, bool *done, df_error *err) {
+extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, bool *done, df_error *err) try {
     dc_resident *r = df_cuda_of(engine)->resident;
     *done = false;
     TRY(dc_ask_blocks(r, err));
@@ -172,6 +170,7 @@ extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, 
     for (dc_program *have : r->programs)
         if (have->weights == a->weights && have->first == first && have->rows == dc_padded_rows(a->rows)) p = have;
     if (p == nullptr) {
+        r->programs.reserve(r->programs.size() + 1); /* so that what is made is not lost for want of a place */
         TRY(make_program(engine, a, first, r->fast, &p, err));
         if (p == nullptr) return DF_OK;
         r->programs.push_back(p);
@@ -189,4 +188,6 @@ extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, 
     return df_cuda_check(p->fast ? dc_launch_fast(&f, r->fast_blocks, stream)
                                  : dc_launch_exact(&f, r->exact_blocks, stream),
                          "an ingestion", err);
+} catch (const std::bad_alloc &) {
+    return dc_out_of_memory(err, "the program of an ingestion");
 }

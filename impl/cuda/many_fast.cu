@@ -142,8 +142,9 @@ __global__ void __launch_bounds__(THREADS, 2) many_fast(product p) {
 
 } /* namespace */
 
-bool dc_many_fast_covers(const df_matrix *w) {
-    return w->dtype == DF_BF16 && w->in % 8 == 0 && reinterpret_cast<uintptr_t>(w->data) % 16 == 0;
+bool dc_many_fast_covers(const df_matrix *w, const float *x) {
+    return w->dtype == DF_BF16 && w->in % 8 == 0 && reinterpret_cast<uintptr_t>(w->data) % 16 == 0 &&
+           reinterpret_cast<uintptr_t>(x) % sizeof(float2) == 0;
 }
 
 df_status dc_many_fast(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,

@@ -30,11 +30,12 @@ __global__ void __launch_bounds__(THREADS)
     if (k < in) store(df_cuda_weight(dtype, w + o * stride, k), products, to, o * static_cast<size_t>(in) + k);
 }
 
-/* x[rows, in] with zero rows behind it, up to whole tiles. */
+/* x[rows, in] with zero rows behind it, up to whole tiles. Rows are the grid's x here and below: there are more than
+ * its other dimensions have room for (65535). */
 __global__ void __launch_bounds__(THREADS)
     pad_kernel(const float *x, int rows, int64_t in, df_products products, void *to) {
-    const int row = static_cast<int>(blockIdx.y);
-    const int64_t k = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+    const int row = static_cast<int>(blockIdx.x);
+    const int64_t k = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
     const size_t at = static_cast<size_t>(row) * static_cast<size_t>(in) + static_cast<size_t>(k);
     if (k < in) store(row < rows ? x[at] : 0.0f, products, to, at);
 }
@@ -42,8 +43,8 @@ __global__ void __launch_bounds__(THREADS)
 /* y[row][first + o] = z[row][o] + bias. */
 __global__ void __launch_bounds__(THREADS)
     place_kernel(const float *z, int outputs, int64_t first, int64_t out, const float *bias, float *y) {
-    const int o = static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x);
-    const size_t row = blockIdx.y;
+    const int o = static_cast<int>(blockIdx.y) * THREADS + static_cast<int>(threadIdx.x);
+    const size_t row = blockIdx.x;
     if (o >= outputs) return;
     const float value = z[row * static_cast<size_t>(outputs) + static_cast<size_t>(o)];
     y[row * static_cast<size_t>(out) + static_cast<size_t>(first + o)] =
@@ -95,7 +96,7 @@ df_status run_piece(df_engine *engine, const product &p, int64_t first, int outp
         TRY(multiply(cuda, p, x, p.tile, outputs, p.result + static_cast<size_t>(row) * static_cast<size_t>(outputs),
                      err));
     }
-    const dim3 grid(df_cuda_blocks(static_cast<size_t>(outputs), THREADS), static_cast<unsigned>(p.rows));
+    const dim3 grid(static_cast<unsigned>(p.rows), df_cuda_blocks(static_cast<size_t>(outputs), THREADS));
     place_kernel<<<grid, THREADS, 0, cuda->stream>>>(p.result, outputs, first, w->out, p.bias, p.y);
     return df_cuda_launched("placing of results", err);
 }
@@ -124,7 +125,7 @@ extern "C" df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w,
     if (p.values == nullptr) return DF_ERR_MEMORY;
     p.result = df_cuda_take<float>(engine, static_cast<size_t>(p.padded) * static_cast<size_t>(p.piece), err);
     if (p.result == nullptr) return DF_ERR_MEMORY;
-    pad_kernel<<<dim3(df_cuda_blocks(in, THREADS), static_cast<unsigned>(p.padded)), THREADS, 0,
+    pad_kernel<<<dim3(static_cast<unsigned>(p.padded), df_cuda_blocks(in, THREADS)), THREADS, 0,
                  df_cuda_stream(engine)>>>(x, rows, w->in, p.products, p.values);
     TRY(df_cuda_launched("padding of rows", err));
     for (int64_t first = 0; first < w->out; first += p.piece)

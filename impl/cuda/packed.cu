@@ -2,8 +2,6 @@
  */
 #include "cuda/resident_parts.h"
 
-#include <new>
-
 namespace {
 
 df_status dc_find_packed(df_engine *engine, const df_matrix *w, bool fast, dc_packed *out, df_error *err) {
@@ -13,6 +11,11 @@ df_status dc_find_packed(df_engine *engine, const df_matrix *w, bool fast, dc_pa
             *out = m;
             return DF_OK;
         }
+    try {
+        r->matrices.reserve(r->matrices.size() + 1);
+    } catch (const std::bad_alloc &) {
+        return dc_out_of_memory(err, "packed matrices");
+    }
     dc_packed m = {w->data, w->out, w->in, nullptr, nullptr, dc_packing_of(w, fast)};
     TRY(df_cuda_check(cudaMalloc(&m.data, m.shape.bytes), "a matrix packed for its kernel", err));
     cudaError_t status = m.shape.scale_bytes > 0 ? cudaMalloc(&m.scale, m.shape.scale_bytes) : cudaSuccess;
@@ -43,8 +46,13 @@ int choose_run(bool fast, int tiles, int segments, int blocks) {
 
 df_status dc_ask_blocks(dc_resident *r, df_error *err) {
     if (r->exact_blocks >= 0) return DF_OK;
-    TRY(df_cuda_check(dc_exact_blocks(&r->exact_blocks), "asking how the exact kernel fits", err));
-    return df_cuda_check(dc_fast_blocks(&r->fast_blocks), "asking how the fast kernel fits", err);
+    int exact = 0,
+        fast = 0; /* a question that failed is asked again: 0 would change class fast's arithmetic for good */
+    TRY(df_cuda_check(dc_exact_blocks(&exact), "asking how the exact kernel fits", err));
+    TRY(df_cuda_check(dc_fast_blocks(&fast), "asking how the fast kernel fits", err));
+    r->exact_blocks = exact;
+    r->fast_blocks = fast;
+    return DF_OK;
 }
 
 enum { MOST_GROUPS = 240 }; /* of the tree in dc_output */
@@ -106,8 +114,13 @@ void dc_resident_destroy(dc_resident *r) {
     delete r;
 }
 
-void dc_resident_allocated(dc_resident *r, const void *memory, size_t bytes) {
-    if (r != nullptr) r->blocks.push_back(dc_block{static_cast<const char *>(memory), bytes});
+bool dc_resident_allocated(dc_resident *r, const void *memory, size_t bytes) {
+    try {
+        if (r != nullptr) r->blocks.push_back(dc_block{static_cast<const char *>(memory), bytes});
+        return true;
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
 }
 
 void dc_resident_released(dc_resident *r, const void *memory) {

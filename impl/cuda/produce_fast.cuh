@@ -183,7 +183,8 @@ DC_DEVICE void dc_produce_weights(dc_ring<R> &ring, const dc_frame &f, int lane,
     }
 }
 
-/* The activations of the stages of weights; of the others it is an arrival alone. */
+/* The activations of the stages of weights; of the others it is an arrival alone, for which the readers wait all the
+ * same: it keeps them from running past this warp. */
 template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame &f, int lane, int block, int blocks) {
     enum { BYTES = DC_UNIT * R * 4 };
     const unsigned long long hint = dc_evict_last();

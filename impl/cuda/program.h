@@ -23,9 +23,10 @@ enum {
     DC_PARTS = 12,   /* matrices that share an input and a product phase */
     DC_QUERIES = 64, /* queries of an attention item */
     DC_MOST_HEAD = 128,
-    DC_MOST_SEGMENTS = 128, /* of a normed row */
-    DC_MOST_DYN = 32,       /* kernel taps times groups that 64 channels meet */
-    DC_MOST_SHARES = 160,   /* segments of keys times heads that 64 channels meet, fast attention */
+    DC_MOST_SEGMENTS = 128,      /* of a normed row */
+    DC_MOST_DYN = 32,            /* kernel taps times groups that 64 channels meet */
+    DC_MOST_SHARES = 160,        /* segments of keys times heads that 64 channels meet, fast attention */
+    DC_MOST_KEY_SEGMENTS = 1984, /* of keys, exact attention, from a multiple of 1024 on: see dc_context_exact */
     DC_ARRIVALS = 1024,
     DC_FAST_RUN = 8, /* segments of a group, fast class */
     DC_EXACT_RUN = 4 /* the least, exact class: one for each pair of warps */

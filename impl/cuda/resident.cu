@@ -30,7 +30,7 @@ bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const i
         return heads * segments_in_sight(key_pos, keys, key_pos[keys - rows], window) <= DC_MOST_SHARES;
     }
     const int first = key_pos[0] / DC_UNIT, last = key_pos[keys - 1] / DC_UNIT;
-    return last - first + 1 == segments && first % 1024 + segments < 2040;
+    return last - first + 1 == segments && first % 1024 + segments <= DC_MOST_KEY_SEGMENTS;
 }
 
 extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
@@ -45,7 +45,7 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
     bool fits = (fast ? r->fast_blocks : r->exact_blocks) > 0;
     if (fits) TRY(dc_plan_product(engine, matrices, 1, fast, &phase[1].product, &fits, err));
     if (!fits) return df_cuda_matmul_plain(engine, w, bias, x, rows, y, err);
-    if (rows > FEW_ROWS && (!fast || dc_many_fast_covers(w)))
+    if (rows > FEW_ROWS && (!fast || dc_many_fast_covers(w, x)))
         return fast ? dc_many_fast(engine, w, bias, x, rows, y, err) : dc_many_exact(engine, w, bias, x, rows, y, err);
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     const int widest = rows < TILE_ROWS ? dc_padded_rows(rows) : TILE_ROWS;

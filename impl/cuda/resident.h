@@ -16,8 +16,9 @@ struct dc_resident;
 dc_resident *dc_resident_create(bool fast);
 void dc_resident_destroy(dc_resident *resident);
 
-/* Keeps account of the engine's allocations: what was packed from released memory is dropped. */
-void dc_resident_allocated(dc_resident *resident, const void *memory, size_t bytes);
+/* Keeps account of the engine's allocations: what was packed from released memory is dropped. False when the host's
+ * memory is exhausted. */
+bool dc_resident_allocated(dc_resident *resident, const void *memory, size_t bytes);
 void dc_resident_released(dc_resident *resident, const void *memory);
 
 extern "C" {

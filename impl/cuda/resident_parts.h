@@ -9,6 +9,7 @@
 #include "cuda/program.cuh"
 #include "cuda/resident.h"
 
+#include <new>
 #include <vector>
 
 struct dc_packed {
@@ -62,16 +63,26 @@ bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const i
  * 64 rows. dc_many_fast takes what it covers. */
 df_status dc_many_exact(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
                         df_error *err);
-bool dc_many_fast_covers(const df_matrix *w);
+bool dc_many_fast_covers(const df_matrix *w, const float *x);
 df_status dc_many_fast(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
                        df_error *err);
 
 void dc_drop_program(dc_program *program);
+struct dc_program_dropper {
+    void operator()(dc_program *p) const { dc_drop_program(p); }
+};
+
+/* What a vector throws that cannot grow ends where C calls. */
+static inline df_status dc_out_of_memory(df_error *err, const char *what) {
+    return df_fail(err, DF_ERR_MEMORY, "memory.exhausted",
+                   "Out of memory: a list of %s could not grow. Free memory or use a smaller input.", what);
+}
 
 /* Device memory that goes with the program. */
 static inline df_status device_buffer(dc_program *p, size_t bytes, void **out, df_error *err) {
-    TRY(df_cuda_check(cudaMalloc(out, bytes > 0 ? bytes : 1), "the buffers of a program", err));
-    p->buffers.push_back(*out);
+    p->buffers.push_back(nullptr); /* before the allocation, which could not be given back if this failed */
+    TRY(df_cuda_check(cudaMalloc(&p->buffers.back(), bytes > 0 ? bytes : 1), "the buffers of a program", err));
+    *out = p->buffers.back();
     return DF_OK;
 }
 

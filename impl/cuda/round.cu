@@ -1,7 +1,7 @@
 /* round.cu - the program of a draft model's round: its phases, its buffers, and when it may run. */
 #include "cuda/resident_parts.h"
 
-#include <new>
+#include <memory>
 
 namespace {
 
@@ -139,7 +139,7 @@ df_status fill_frame(df_engine *engine, dc_program *p, const df_config *c, int p
         {reinterpret_cast<void **>(&f->ss), DC_MOST_SEGMENTS * rows * 4},
         {reinterpret_cast<void **>(&f->seen), (size_t)c->n_layers * 2 * rows * 4},
         {reinterpret_cast<void **>(&f->q), rows * (size_t)c->n_heads * (size_t)c->head_dim * 4},
-        {reinterpret_cast<void **>(&f->score), items * DC_UNIT * DC_QUERIES * 4},
+        {reinterpret_cast<void **>(&f->score), p->fast ? 0 : items * DC_UNIT * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->largest), items * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->context), items * DC_QUERIES * (size_t)c->head_dim * 4},
         {reinterpret_cast<void **>(&f->total), items * DC_QUERIES * 4},
@@ -157,7 +157,8 @@ df_status fill_frame(df_engine *engine, dc_program *p, const df_config *c, int p
 /* A program's shapes are planned twice: once to learn how large the partial sums are. */
 df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int segments, dc_program **out,
                        df_error *err) {
-    dc_program *p = new (std::nothrow) dc_program();
+    std::unique_ptr<dc_program, dc_program_dropper> owned(new (std::nothrow) dc_program());
+    dc_program *const p = owned.get();
     *out = nullptr;
     if (p == nullptr) return df_fail_memory(err, "the program of a round", sizeof *p);
     p->weights = a->weights;
@@ -191,11 +192,8 @@ df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int
         p->frame.phase = static_cast<dc_phase *>(memory);
         p->frame.phases = (int)p->phases.size();
     }
-    if (status != DF_OK || !plan.fits) {
-        dc_drop_program(p);
-        return status;
-    }
-    *out = p;
+    if (status != DF_OK || !plan.fits) return status;
+    *out = owned.release();
     return DF_OK;
 }
 
@@ -243,8 +241,10 @@ df_status send_phases(df_engine *engine, dc_program *p, const df_round_args *a, 
         changed |= before.x != phase.x || before.y != phase.y || before.k != phase.k || before.v != phase.v;
     }
     if (!changed) return DF_OK;
-    return engine->memory.upload(engine->memory.owner, const_cast<dc_phase *>(p->frame.phase), p->phases.data(),
-                                 p->phases.size() * sizeof(dc_phase), err);
+    const df_status status = engine->memory.upload(engine->memory.owner, const_cast<dc_phase *>(p->frame.phase),
+                                                   p->phases.data(), p->phases.size() * sizeof(dc_phase), err);
+    if (status != DF_OK) p->phases[0].x = nullptr; /* no call's noise: the next one sends them again */
+    return status;
 }
 
 df_status find_program(df_engine *engine, const df_round_args *a, dc_program **out, df_error *err) {
@@ -260,6 +260,7 @@ df_status find_program(df_engine *engine, const df_round_args *a, dc_program **o
         r->programs.erase(r->programs.begin() + (long)i);
         break;
     }
+    r->programs.reserve(r->programs.size() + 1); /* so that what is made is not lost for want of a place */
     TRY(make_program(engine, a, r->fast, a->map.segments + a->map.segments / 4 + 4, out, err));
     if (*out != nullptr) r->programs.push_back(*out);
     return DF_OK;
@@ -272,7 +273,7 @@ void dc_drop_program(dc_program *p) {
     delete p;
 }
 
-extern "C" df_status df_cuda_round(df_engine *engine, const df_round_args *a, bool *done, df_error *err) {
+extern "C" df_status df_cuda_round(df_engine *engine, const df_round_args *a, bool *done, df_error *err) try {
     dc_resident *r = df_cuda_of(engine)->resident;
     *done = false;
     TRY(dc_ask_blocks(r, err));
@@ -294,4 +295,6 @@ extern "C" df_status df_cuda_round(df_engine *engine, const df_round_args *a, bo
     return df_cuda_check(p->fast ? dc_launch_fast(&f, r->fast_blocks, stream)
                                  : dc_launch_exact(&f, r->exact_blocks, stream),
                          "a round", err);
+} catch (const std::bad_alloc &) {
+    return dc_out_of_memory(err, "the program of a round");
 }
