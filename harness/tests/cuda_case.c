@@ -38,6 +38,12 @@ df_engine *cuda_engine(df_class numeric_class, df_products products) {
     return engine;
 }
 
+bool cuda_resident(const df_engine *engine) {
+    df_device_facts facts;
+    df_engine_describe(engine, &facts);
+    return facts.capability >= 90 && facts.capability < 120;
+}
+
 cuda_pair cuda_pair_open(void) {
     return (cuda_pair){.cpu = op_engine(DF_ISA_BEST, 2, false), .device = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32)};
 }

@@ -17,6 +17,8 @@ cuda_pair cuda_pair_open(void);
 void cuda_pair_close(cuda_pair *pair);
 
 df_engine *cuda_engine(df_class numeric_class, df_products products);
+/* Whether the engine's device runs the resident kernels: compute capability 9.0 to 11.x (impl/cuda/device.cuh). */
+bool cuda_resident(const df_engine *engine);
 
 /* Copies of host values in an engine's memory, and results back; any of them fails the test rather than return an
  * error. */
@@ -45,5 +47,6 @@ TCase *tcase_cuda_draft(void);
 TCase *tcase_cuda_faults(void);
 TCase *tcase_cuda_engine(void);
 TCase *tcase_cuda_resident(void);
+TCase *tcase_cuda_shapes(void);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { DEVICE_TESTS = 32 }; /* those of the cases below, loops counted once */
+enum { DEVICE_TESTS = 40 }; /* those of the cases below, loops counted once */
 
 static df_error err;
 
@@ -92,5 +92,6 @@ Suite *suite_cuda(void) {
     suite_add_tcase(suite, tcase_cuda_faults());
     suite_add_tcase(suite, tcase_cuda_engine());
     suite_add_tcase(suite, tcase_cuda_resident());
+    suite_add_tcase(suite, tcase_cuda_shapes());
     return suite;
 }

@@ -163,6 +163,33 @@ START_TEST(a_rows_bits_depend_on_the_row_count_unless_rows_come_in_tiles) {
 }
 END_TEST
 
+/* A long context has more rows than the second dimension of a grid has places. */
+START_TEST(a_product_of_more_rows_than_65535_has_the_bits_of_its_tiles) {
+    enum { ROWS = 65552, NARROW = 32 };
+    df_engine *engine = cuda_engine(DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    cuda_matrix m = cuda_matrix_make(DF_F32, NARROW, NARROW, 904);
+    df_matrix w = cuda_matrix_put(engine, &m);
+    op_random random = {905};
+    float *host = op_floats((size_t)ROWS * NARROW);
+    op_fill(&random, host, (size_t)ROWS * NARROW);
+    float *x = cuda_put(engine, host, (size_t)ROWS * NARROW * sizeof *x),
+          *y = cuda_room(engine, (size_t)ROWS * NARROW * sizeof *y),
+          *last = cuda_room(engine, (size_t)TILE * NARROW * sizeof *last);
+    const size_t tail = (size_t)(ROWS - TILE) * NARROW;
+    WORKS(df_arena_reset(&engine->arena, &err));
+    WORKS(engine->ops->matmul(engine, &w, NULL, x, ROWS, y, &err));
+    WORKS(engine->ops->matmul(engine, &w, NULL, x + tail, TILE, last, &err));
+    cuda_expect_same(cuda_get(engine, last, (size_t)TILE * NARROW * sizeof *last),
+                     cuda_get(engine, y + tail, (size_t)TILE * NARROW * sizeof *y), (size_t)TILE * NARROW,
+                     "the last rows of many");
+    void *const held[] = {(void *)(uintptr_t)w.data, x, y, last};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) cuda_drop(engine, held[i]);
+    free(host);
+    cuda_matrix_release(&m);
+    df_engine_destroy(engine);
+}
+END_TEST
+
 /* The product in double of operands rounded by `round`, and the relative L2 distance of a class's product from it. */
 static double distance(df_products products, float (*round)(float), const cuda_matrix *m, const float *x) {
     df_engine *engine = cuda_engine(DF_CLASS_CUBLAS, products);
@@ -227,6 +254,7 @@ TCase *tcase_cuda_engine(void) {
     tcase_add_test(tests, narrow_products_and_classes_that_do_not_go_together_are_refused);
 #ifdef DF_WITH_CUDA
     tcase_add_test(tests, a_rows_bits_depend_on_the_row_count_unless_rows_come_in_tiles);
+    tcase_add_test(tests, a_product_of_more_rows_than_65535_has_the_bits_of_its_tiles);
     tcase_add_test(tests, narrow_products_round_their_operands_and_nothing_else);
 #endif
     return tests;

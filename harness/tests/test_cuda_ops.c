@@ -279,6 +279,53 @@ START_TEST(a_key_that_no_query_sees_takes_no_part_on_the_device_whatever_it_hold
 }
 END_TEST
 
+/* Class fast, where its kernel covers the shape: hi and lo parts make a product's error about 2^-16 of its terms. A
+ * segment left out, or a key of another row, is a hundred times the bound. */
+START_TEST(the_fast_attention_is_the_softmax_under_every_mask) {
+    df_engine *engine = cuda_engine(DF_CLASS_FAST, DF_PRODUCTS_F32);
+    op_random random = {90 + (uint64_t)_i};
+    attention_case c;
+    attention_case_init(&c, &shapes[_i], &random);
+    const size_t n = attention_case_size(&c);
+    double *truth = op_alloc(n * sizeof *truth);
+    float *fast = attend(engine, &c);
+    attention_double(&c.args, truth);
+    const double distance = op_relative_l2(fast, truth, n);
+    ck_assert_msg(distance < 1e-3, "attention shape %d: %g", _i, distance); /* NaN is not */
+    free(truth);
+    free(fast);
+    attention_case_release(&c);
+    df_engine_destroy(engine);
+}
+END_TEST
+
+/* A key that no row of the block sees is not read, so its bits cannot matter, whatever segments hold it. */
+START_TEST(a_key_that_no_query_sees_is_not_read_by_the_fast_attention) {
+    static const attention_shape hidden[] = {{8, 200, 4, 2, 64, 24, true, 1000, 1},
+                                             {16, 300, 3, 1, 124, 40, false, 37, 1},
+                                             {3, 150, 9, 1, 12, 30, true, 5, 4}};
+    df_engine *engine = cuda_engine(DF_CLASS_FAST, DF_PRODUCTS_F32);
+    op_random random = {99};
+    attention_case c;
+    int spoilt = 0;
+    attention_case_init(&c, &hidden[_i], &random);
+    float *clean = attend(engine, &c);
+    for (int key = 0; key < c.args.keys; key++) {
+        bool seen = false;
+        for (int row = 0; row < c.args.rows; row++) seen = seen || attention_sees(&c.args, row, key);
+        spoilt += !seen;
+        for (int i = 0; !seen && i < c.args.n_kv_heads * c.args.head_dim; i++) {
+            c.k[key * c.args.n_kv_heads * c.args.head_dim + i] = NAN;
+            c.v[key * c.args.n_kv_heads * c.args.head_dim + i] = i % 2 == 0 ? NAN : INFINITY;
+        }
+    }
+    ck_assert_int_gt(spoilt, 64);
+    cuda_expect_same(clean, attend(engine, &c), attention_case_size(&c), "fast attention beside NaN");
+    attention_case_release(&c);
+    df_engine_destroy(engine);
+}
+END_TEST
+
 TCase *tcase_cuda_ops(void) {
     TCase *tests = tcase_create("operations");
     tcase_set_timeout(tests, 120);
@@ -289,5 +336,8 @@ TCase *tcase_cuda_ops(void) {
     tcase_add_test(tests, convolutions_have_the_cpus_bits);
     tcase_add_loop_test(tests, attention_under_every_mask_has_the_cpus_bits, 0, (int)(sizeof shapes / sizeof *shapes));
     tcase_add_test(tests, a_key_that_no_query_sees_takes_no_part_on_the_device_whatever_it_holds);
+    tcase_add_loop_test(tests, the_fast_attention_is_the_softmax_under_every_mask, 0,
+                        (int)(sizeof shapes / sizeof *shapes));
+    tcase_add_loop_test(tests, a_key_that_no_query_sees_is_not_read_by_the_fast_attention, 0, 3);
     return tests;
 }

@@ -195,7 +195,11 @@ START_TEST(engines_that_the_cpu_does_not_have_are_refused_by_name) {
         df_engine_options options;
         df_status status;
         const char *code;
-    } wrong[] = {{{.numeric_class = DF_CLASS_CUBLAS}, DF_ERR_ARGUMENT, "engine.class"},
+    } wrong[] = {{{.backend = (df_backend)2}, DF_ERR_ARGUMENT, "engine.backend"},
+                 {{.numeric_class = (df_class)3}, DF_ERR_ARGUMENT, "engine.class"},
+                 {{.backend = DF_BACKEND_CUDA, .numeric_class = (df_class)3}, DF_ERR_ARGUMENT, "engine.class"},
+                 {{.backend = DF_BACKEND_CUDA, .numeric_class = (df_class)-1}, DF_ERR_ARGUMENT, "engine.class"},
+                 {{.numeric_class = DF_CLASS_CUBLAS}, DF_ERR_ARGUMENT, "engine.class"},
                  {{.numeric_class = DF_CLASS_FAST}, DF_ERR_ARGUMENT, "engine.class"},
                  {{.products = (df_products)3}, DF_ERR_ARGUMENT, "engine.products"},
                  {{.threads = -1}, DF_ERR_ARGUMENT, "engine.threads"},
