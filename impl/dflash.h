@@ -238,7 +238,8 @@ typedef struct df_device_facts {
 void df_engine_describe(const df_engine *engine, df_device_facts *out);
 
 /* What the machine can do with this engine's instructions and threads, the best of a few short tries: the limits that a
- * kernel's own figures, taken in the same run, are held against. Takes a second and 512 MiB. */
+ * kernel's own figures, taken in the same run, are held against. Takes a second and 512 MiB, or 2 GiB of a
+ * device. */
 typedef struct df_machine {
     double macs_per_second;  /* float32 multiply-adds, operands in registers */
     double bytes_per_second; /* read once from memory */

@@ -31,6 +31,7 @@ static const shape shapes[] = {
     {96, 4, 2, 64, 96, 1, 1, true, 0}, /* a block of one row that sees itself alone */
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, CONTEXT = 150, FIRST = 37 };
+static const int contexts[] = {0, 1, 27 /* the block starts a segment */, CONTEXT};
 
 static void write_checkpoint(const shape *s, uint64_t seed, const char *dir) {
     char given[TF_PATH_MAX + 32];
@@ -124,7 +125,7 @@ static float *random_rows(uint64_t seed, size_t n) {
 static int32_t *positions(int context, int block, int32_t first, int32_t stride) {
     int32_t *pos = op_alloc((size_t)(context + block) * sizeof *pos);
     for (int i = 0; i < context; i++) pos[i] = first + stride * i;
-    for (int i = 0; i < block; i++) pos[context + i] = first + stride * (context - 1) + 1 + i;
+    for (int i = 0; i < block; i++) pos[context + i] = (context > 0 ? first + stride * (context - 1) + 1 : first) + i;
     return pos;
 }
 
@@ -200,10 +201,11 @@ START_TEST(a_round_of_any_shape_in_one_launch_has_the_bits_of_its_stages) {
     char dir[TF_PATH_MAX], what[64];
     tf_make_dir(dir);
     write_checkpoint(s, 11 + (uint64_t)_i, dir);
-    for (int way = 0; way < (blocks ? 4 : 2); way++) {
-        snprintf(what, sizeof what, "shape %d, way %d", _i, way);
-        expect_one_result(dir, ways[way].numeric_class, ways[way].precision, CONTEXT, FIRST, 1, true, what);
-    }
+    for (int way = 0; way < (blocks ? 4 : 2); way++)
+        for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
+            snprintf(what, sizeof what, "shape %d, way %d, %d rows of context", _i, way, contexts[i]);
+            expect_one_result(dir, ways[way].numeric_class, ways[way].precision, contexts[i], FIRST, 1, true, what);
+        }
     tf_remove_dir(dir);
 }
 END_TEST
