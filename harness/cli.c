@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int dp_exit_code(df_status status) {
     switch (status) {
@@ -37,6 +38,30 @@ int dp_usage_error(const char *command, const char *format, ...) {
     va_end(args);
     return DP_EXIT_USAGE;
 }
+
+bool dp_given_before(char **argv, int index) {
+    for (int i = 1; argv[index][0] == '-' && i < index; i++)
+        if (strcmp(argv[i], argv[index]) == 0) return true;
+    return false;
+}
+
+int dp_take_option(const char *command, int argc, char **argv, int *index, const dp_option *known, size_t count,
+                   int *code) {
+    const char *word = argv[*index];
+    size_t o = 0;
+    while (o < count && strcmp(word, known[o].word) != 0) o++;
+    if (o == count) return 0;
+    if (dp_given_before(argv, *index) || *index + 1 >= argc) {
+        *code = dp_usage_error(command, *index + 1 >= argc ? "%s needs a value" : "%s is given twice", word);
+        return -1;
+    }
+    *known[o].value = argv[++*index];
+    return 1;
+}
+
+bool dp_help_word(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
+
+const char *dp_plural(long long count) { return count == 1 ? "" : "s"; }
 
 bool dp_glob(const char *pattern, const char *text) { return fnmatch(pattern, text, 0) == 0; }
 

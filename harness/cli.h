@@ -25,6 +25,27 @@ int dp_report_error(const char *command, const df_error *err);
 /* Prints "dflash-parity COMMAND: text (see dflash-parity COMMAND --help)" to stderr and returns DP_EXIT_USAGE. */
 int dp_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A command's own option that takes a value; *value stays as it is until the option is given. */
+typedef struct dp_option {
+    const char *word;
+    const char **value;
+} dp_option;
+
+/* Tries to take argv[*index] and its value as one of `known`. 1: taken, *index is at the value; 0: another word; -1: it
+ * was given before, of which two values one would be left out without a word, or has no value: a usage error, reported,
+ * DP_EXIT_USAGE in *code. */
+int dp_take_option(const char *command, int argc, char **argv, int *index, const dp_option *known, size_t count,
+                   int *code);
+
+/* Whether argv[index] is an option that stands before it too. */
+bool dp_given_before(char **argv, int index);
+
+/* --help or -h. */
+bool dp_help_word(const char *word);
+
+/* "" for one thing, "s" for any other number of them. */
+const char *dp_plural(long long count);
+
 /* Shell-style pattern (* ? [..]) over a whole name; dots and slashes are ordinary characters. */
 bool dp_glob(const char *pattern, const char *text);
 

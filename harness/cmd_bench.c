@@ -134,19 +134,6 @@ static df_status write_sweep(const dp_bench *b, const char *path, df_error *err)
                    strerror(errno));
 }
 
-/* Where the value of one of bench's own options goes; NULL for any other word. */
-static const char **own_option(const char *word, words *w) {
-    const struct {
-        const char *word;
-        const char **value;
-    } options[] = {{"--case", &w->name},       {"--cases", &w->cases},   {"--checkpoint", &w->checkpoint},
-                   {"--context", &w->context}, {"--repeat", &w->repeat}, {"--torch", &w->python},
-                   {"--sweep", &w->sweep}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (strcmp(word, options[i].word) == 0) return options[i].value;
-    return NULL;
-}
-
 static int run_bench(dp_bench *b, const words *w, const dp_run_options *run, const char *command) {
     df_error err;
     df_status status = dp_bench_run(b, &err);
@@ -184,15 +171,15 @@ int cmd_bench(int argc, char **argv) {
     words w = {.name = "qwen3-4b-dflash", .cases = "fixtures/cases.json", .context = "512", .repeat = "5"};
     dp_run_options run = {.filter = NULL};
     dp_bench b = {.name = NULL};
+    const dp_option own[] = {{"--case", &w.name},       {"--cases", &w.cases},   {"--checkpoint", &w.checkpoint},
+                             {"--context", &w.context}, {"--repeat", &w.repeat}, {"--torch", &w.python},
+                             {"--sweep", &w.sweep}};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
-        const int taken = dp_take_run_option("bench", argc, argv, &i, &run, &code);
+        int taken = dp_take_run_option("bench", argc, argv, &i, &run, &code);
+        if (taken == 0) taken = dp_take_option("bench", argc, argv, &i, own, sizeof own / sizeof *own, &code);
         if (taken < 0) return code;
-        if (taken > 0) continue;
-        const char **value = own_option(argv[i], &w);
-        if (value == NULL) return dp_usage_error("bench", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("bench", "%s needs a value", argv[i]);
-        *value = argv[++i];
+        if (taken == 0) return dp_usage_error("bench", "unknown word '%s'", argv[i]);
     }
     if (run.help) {
         fputs(help, stdout);

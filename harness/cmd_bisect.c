@@ -237,31 +237,17 @@ static int with_scratch(bisect *b, int (*run)(bisect *b, const char *scratch)) {
 /* ---- The command line ----------------------------------------------------------------------------------------------
  */
 
-/* Where the value of one of bisect's own options goes; NULL for any other word. */
-static const char **own_option(bisect *b, const char *word) {
-    const struct {
-        const char *word, **value;
-    } known[] = {{"--between", &b->between}, {"--a", &b->side[0]},    {"--b", &b->side[1]},
-                 {"--good", &b->good},       {"--bad", &b->bad},      {"--repo", &b->repository},
-                 {"--build", &b->build},     {"--run", &b->step_run}, {"--expect", &b->expect}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(word, known[i].word) == 0) return known[i].value;
-    return NULL;
-}
-
 static int parse(bisect *b, int argc, char **argv) {
+    const dp_option own[] = {{"--between", &b->between}, {"--a", &b->side[0]},    {"--b", &b->side[1]},
+                             {"--good", &b->good},       {"--bad", &b->bad},      {"--repo", &b->repository},
+                             {"--build", &b->build},     {"--run", &b->step_run}, {"--expect", &b->expect}};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
         int taken = dp_take_run_option("bisect", argc, argv, &i, &b->run, &code);
         if (taken == 0) taken = dp_take_subject_option("bisect", argc, argv, &i, &b->subject, &code);
+        if (taken == 0) taken = dp_take_option("bisect", argc, argv, &i, own, sizeof own / sizeof *own, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
-        const char **value = own_option(b, argv[i]);
-        if (value != NULL) {
-            if (i + 1 >= argc) return dp_usage_error("bisect", "%s needs a value", argv[i]);
-            *value = argv[++i];
-            continue;
-        }
         const char **file = b->compare.files.a == NULL ? &b->compare.files.a : &b->compare.files.b;
         if (argv[i][0] == '-' || *file != NULL) return dp_usage_error("bisect", "unknown word '%s'", argv[i]);
         *file = argv[i];

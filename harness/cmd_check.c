@@ -63,32 +63,26 @@ static int print_result(const dp_result *result, const dp_run_options *options, 
     return code;
 }
 
-/* Where the value of one of check's own options goes; NULL for any other word. */
-static const char **own_option(const char *word, dp_check_options *options, const char **precision) {
-    if (strcmp(word, "--checkpoint") == 0) return &options->checkpoint;
-    if (strcmp(word, "--oracle") == 0) return &options->oracle;
-    if (strcmp(word, "--lm-head") == 0) return &options->head;
-    return strcmp(word, "--precision") == 0 ? precision : NULL;
-}
-
 int cmd_check(int argc, char **argv) {
     dp_run_options run = {.filter = NULL};
     dp_check_options options = {.checkpoint = NULL};
     const char *precision = "stored";
     check_views views = {.full = false};
+    const dp_option own[] = {{"--checkpoint", &options.checkpoint},
+                             {"--oracle", &options.oracle},
+                             {"--lm-head", &options.head},
+                             {"--precision", &precision}};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
-        const int taken = dp_take_run_option("check", argc, argv, &i, &run, &code);
+        int taken = dp_take_run_option("check", argc, argv, &i, &run, &code);
+        if (taken == 0) taken = dp_take_option("check", argc, argv, &i, own, sizeof own / sizeof *own, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
         if (strcmp(argv[i], "--full") == 0 || strcmp(argv[i], "--explain") == 0) {
             *(argv[i][2] == 'f' ? &views.full : &views.explain) = true;
             continue;
         }
-        const char **value = own_option(argv[i], &options, &precision);
-        if (value == NULL) return dp_usage_error("check", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("check", "%s needs a value", argv[i]);
-        *value = argv[++i];
+        return dp_usage_error("check", "unknown word '%s'", argv[i]);
     }
     if (run.help) {
         fputs(help, stdout);

@@ -70,21 +70,14 @@ static int take(dp_compare_options *options, int argc, char **argv, int *index, 
         options->files.across_precisions = true;
         return 1;
     }
-    const bool expect = strcmp(word, "--expect") == 0;
-    if (expect || strcmp(word, "--oracle") == 0) {
-        if (*index + 1 >= argc) {
-            *code = dp_usage_error("compare", "%s needs a value", word);
-            return -1;
-        }
-        const char *value = argv[++*index];
-        if (!expect) {
-            options->files.bars = value;
-        } else if (!dp_expectation_parse(value, options)) {
-            *code = dp_usage_error("compare", "--expect takes identical, equal, ulp:N or envelope, found '%s'", value);
-            return -1;
-        }
-        return 1;
+    const char *expect = NULL;
+    const dp_option own[] = {{"--expect", &expect}, {"--oracle", &options->files.bars}};
+    const int taken = dp_take_option("compare", argc, argv, index, own, 2, code);
+    if (expect != NULL && !dp_expectation_parse(expect, options)) {
+        *code = dp_usage_error("compare", "--expect takes identical, equal, ulp:N or envelope, found '%s'", expect);
+        return -1;
     }
+    if (taken != 0) return taken;
     if (word[0] == '-') return 0;
     const char **file = options->files.a == NULL ? &options->files.a : &options->files.b;
     if (*file != NULL) return 0;

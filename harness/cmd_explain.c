@@ -20,12 +20,12 @@ static const char help[] =
     "Exit codes: 0 printed, 2 usage, 4 runtime, 5 no stage matches.\n";
 
 int cmd_explain(int argc, char **argv) {
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (argc == 2 && dp_help_word(argv[1])) {
         fputs(help, stdout);
         return DP_EXIT_PASS;
     }
     if (argc > 2) return dp_usage_error("explain", "one STAGE at a time; found %s and %s", argv[1], argv[2]);
-    if (argc == 2 && argv[1][0] == '-') return dp_usage_error("explain", "unknown option %s", argv[1]);
+    if (argc == 2 && argv[1][0] == '-') return dp_usage_error("explain", "unknown word '%s'", argv[1]);
     if (argc == 1) {
         dp_explain_rules(stdout);
         return dp_finish_output("explain", DP_EXIT_PASS);

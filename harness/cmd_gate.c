@@ -161,19 +161,19 @@ static int run_cases(const dp_case_list *list, const dp_run_options *run, const 
 int cmd_gate(int argc, char **argv) {
     dp_run_options run = {.filter = NULL};
     const char *path = "fixtures/cases.json";
+    const dp_option own[] = {{"--cases", &path}};
     bool prepare = false;
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
-        const int taken = dp_take_run_option("gate", argc, argv, &i, &run, &code);
+        int taken = dp_take_run_option("gate", argc, argv, &i, &run, &code);
+        if (taken == 0) taken = dp_take_option("gate", argc, argv, &i, own, 1, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
         if (strcmp(argv[i], "--prepare") == 0) {
             prepare = true;
             continue;
         }
-        if (strcmp(argv[i], "--cases") != 0) return dp_usage_error("gate", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("gate", "--cases needs a value");
-        path = argv[++i];
+        return dp_usage_error("gate", "unknown word '%s'", argv[i]);
     }
     if (run.help) {
         fputs(help, stdout);

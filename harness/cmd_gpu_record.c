@@ -3,6 +3,7 @@
 #include "commands.h"
 
 #include "cli.h"
+#include "destinations.h"
 #include "gpu_record.h"
 #include "output.h"
 #include "report.h"
@@ -17,33 +18,42 @@ static const char record_help[] =
     "Makes one record of what reports/gpu/record.sh left in FOLDER, with the digests of the sources that this program\n"
     "was built from. `make gpu-record` does both.\n"
     "\n"
+    "  --results FOLDER  what record.sh left\n"
+    "  --name NAME       what the record is called\n"
+    "  --out FILE        the record, written whole or not at all\n"
+    "  --help            this text\n"
+    "\n"
     "Exit codes: 0 every step passed, 1 a step failed or is missing (the record is written), 2 usage, 3 refused, 4 "
     "runtime.\n";
 
 static const char check_help[] =
     "usage: dflash-parity release-check [--records GLOB]\n"
     "\n"
-    "Says of every record of a GPU (default reports/gpu/*.record.json) whether it was made of these sources.\n"
+    "Says of every record of a GPU whether it was made of the sources that this program was built from.\n"
+    "\n"
+    "  --records GLOB    the records (default reports/gpu/*.record.json)\n"
+    "  --help            this text\n"
     "\n"
     "Exit codes: 0 all fresh and passed, 1 one is stale or failed, 2 usage, 3 refused, 4 runtime, 5 there is none.\n";
 
 int cmd_gpu_record(int argc, char **argv) {
     const char *folder = NULL, *name = NULL, *out = NULL;
+    const dp_option own[] = {{"--results", &folder}, {"--name", &name}, {"--out", &out}};
     for (int i = 1; i < argc; i++) {
-        const char **value = strcmp(argv[i], "--results") == 0 ? &folder
-                             : strcmp(argv[i], "--name") == 0  ? &name
-                             : strcmp(argv[i], "--out") == 0   ? &out
-                                                               : NULL;
-        if (strcmp(argv[i], "--help") == 0) {
+        int code = DP_EXIT_USAGE;
+        if (dp_help_word(argv[i])) {
             fputs(record_help, stdout);
             return DP_EXIT_PASS;
         }
-        if (value == NULL) return dp_usage_error("gpu-record", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("gpu-record", "%s needs a value", argv[i]);
-        *value = argv[++i];
+        const int taken = dp_take_option("gpu-record", argc, argv, &i, own, sizeof own / sizeof *own, &code);
+        if (taken < 0) return code;
+        if (taken == 0) return dp_usage_error("gpu-record", "unknown word '%s'", argv[i]);
     }
     if (folder == NULL || name == NULL || out == NULL)
         return dp_usage_error("gpu-record", "--results, --name and --out are all needed");
+    dp_destinations files = {.command = "gpu-record"};
+    dp_destination_add(&files, (dp_destination){"--out", out, false});
+    if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     cJSON *record = NULL;
     df_error err;
     df_status status = dp_gpu_record_collect(folder, name, &record, &err);
@@ -70,7 +80,8 @@ static int check_record(const char *path) {
     const char *when = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "when"));
     const int stale = dp_gpu_record_stale(record, print_change, NULL);
     if (stale > 0)
-        printf("%s: stale, made on %s: %d files above are not as they were\n", path, when != NULL ? when : "?", stale);
+        printf("%s: stale, made on %s: %d file%s above %s not as %s\n", path, when != NULL ? when : "?", stale,
+               dp_plural(stale), stale == 1 ? "is" : "are", stale == 1 ? "it was" : "they were");
     else
         printf("%s: fresh, made on %s, verdict %s\n", path, when != NULL ? when : "?", passed ? "PASS" : "FAIL");
     cJSON_Delete(record);
@@ -79,16 +90,17 @@ static int check_record(const char *path) {
 
 int cmd_release_check(int argc, char **argv) {
     const char *pattern = "reports/gpu/*.record.json";
+    const dp_option own[] = {{"--records", &pattern}};
     glob_t found;
     int code = DP_EXIT_PASS;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
+        if (dp_help_word(argv[i])) {
             fputs(check_help, stdout);
             return DP_EXIT_PASS;
         }
-        if (strcmp(argv[i], "--records") != 0) return dp_usage_error("release-check", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("release-check", "%s needs a value", argv[i]);
-        pattern = argv[++i];
+        const int taken = dp_take_option("release-check", argc, argv, &i, own, 1, &code);
+        if (taken < 0) return code;
+        if (taken == 0) return dp_usage_error("release-check", "unknown word '%s'", argv[i]);
     }
     if (glob(pattern, 0, NULL, &found) != 0) {
         printf("no record of a GPU matches %s: what runs on a GPU is unproven. Make one with `make gpu-record`.\n",

@@ -33,7 +33,7 @@ static const char help[] =
     "5 no run to show.\n";
 
 /* A window holds what a reader would call recently; with 20 runs a slow drift of many small steps is still seen. */
-enum { USUAL_WINDOW = 20, MOST_WINDOW = 100000 };
+enum { USUAL_WINDOW = 20, MOST_WINDOW = 100000, MOST_TORN = 5 };
 
 typedef struct words {
     const char *path, *filter, *plot;
@@ -159,31 +159,38 @@ static int show(const words *w, const dp_history *h, df_error *err) {
     const int count = g.count;
     free(g.last);
     if (status != DF_OK) return dp_report_error("history", err);
-    for (int i = 0; i < h->torn_count; i++)
+    for (int i = 0; i < h->torn_count && i < MOST_TORN; i++)
         printf("line %d of %s is no whole line of a run; it was left as it is and not counted\n", h->torn[i], w->path);
-    printf("%d runs, %d cases, %d with a drift that grows\n", h->lines, count, warnings);
-    if (h->lines == 0 && h->torn_count > 0) return dp_finish_output("history", DP_EXIT_REFUSED);
+    if (h->torn_count > MOST_TORN) printf("nor are %d more of its lines\n", h->torn_count - MOST_TORN);
+    printf("%d run%s, %d case%s, %d with a drift that grows\n", h->lines, dp_plural(h->lines), count, dp_plural(count),
+           warnings);
+    if (count == 0 && h->lines > 0 && w->filter != NULL)
+        fprintf(stderr, "dflash-parity history: -k '%s' matches no case of %s; run it without -k.\n", w->filter,
+                w->path);
+    if (h->lines == 0 && h->torn_count > 0) {
+        fprintf(stderr,
+                "dflash-parity history: %s is no history; give a file that check or gate wrote with --history.\n",
+                w->path);
+        return dp_finish_output("history", DP_EXIT_REFUSED);
+    }
     return dp_finish_output("history", count > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }
 
 int cmd_history(int argc, char **argv) {
     words w = {.last = USUAL_WINDOW};
     const char *last = NULL;
-    const struct { const char *name, **value; } options[] = {{"-k", &w.filter}, {"--last", &last}, {"--plot", &w.plot}};
+    const dp_option own[] = {{"-k", &w.filter}, {"--last", &last}, {"--plot", &w.plot}};
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        int code = DP_EXIT_USAGE;
+        if (dp_help_word(argv[i])) {
             fputs(help, stdout);
             return DP_EXIT_PASS;
         }
-        size_t o = 0;
-        while (o < sizeof options / sizeof *options && strcmp(argv[i], options[o].name) != 0) o++;
-        if (o < sizeof options / sizeof *options) {
-            if (i + 1 >= argc) return dp_usage_error("history", "%s needs a value", argv[i]);
-            *options[o].value = argv[++i];
-        } else if (argv[i][0] == '-' || w.path != NULL)
-            return dp_usage_error("history", "unknown word '%s'", argv[i]);
-        else
-            w.path = argv[i];
+        const int taken = dp_take_option("history", argc, argv, &i, own, sizeof own / sizeof *own, &code);
+        if (taken < 0) return code;
+        if (taken > 0) continue;
+        if (argv[i][0] == '-' || w.path != NULL) return dp_usage_error("history", "unknown word '%s'", argv[i]);
+        w.path = argv[i];
     }
     if (w.path == NULL) return dp_usage_error("history", "FILE is missing");
     if (last != NULL && !dp_parse_int(last, 2, MOST_WINDOW, &w.last))

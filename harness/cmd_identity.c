@@ -38,7 +38,7 @@ static const char help[] =
     "export\n"
     "                    and import, first of all cN: a cache of N rows\n"
     "  --digests FILE    write the digest of every stage of the reference run\n"
-    "  --against FILE    compare digests with FILE, and run no arm\n" DP_RUN_OPTIONS_HELP "\n"
+    "  --against FILE    compare digests with FILE, and run no arm\n" DP_COMPARE_OPTIONS_HELP DP_HELP_HELP "\n"
     "Here -k selects arms, and --list prints the cases and arms that would be run.\n"
     "Exit codes: 0 pass, 1 not identical, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
@@ -219,11 +219,15 @@ static int finish(identity *d) {
         cJSON_Delete(d->json);
         return dp_report_error("identity", &err);
     }
-    fprintf(d->to, "%s: %d of %d cases %s, %d arms and %d histories compared, %.1f s", dp_verdict_name(d->worst),
-            d->passed, d->run_cases, d->against != NULL ? "ran" : "passed", d->arms, d->histories, d->seconds);
-    if (d->not_run > 0) fprintf(d->to, "; %d arms could not run on this machine", d->not_run);
+    if (d->run_cases == 0)
+        fprintf(stderr, "dflash-parity identity: no case is chosen; see --list for their names.\n");
+    else if (d->arms == 0 && d->run.filter != NULL)
+        fprintf(stderr, "dflash-parity identity: -k '%s' matches no arm; see --list for their names.\n", d->run.filter);
+    fprintf(d->to, "%s: %d of %d cases %s, %d arm%s and %d histor%s compared, %.1f s", dp_verdict_name(d->worst),
+            d->passed, d->run_cases, d->against != NULL ? "ran" : "passed", d->arms, dp_plural(d->arms), d->histories,
+            d->histories == 1 ? "y" : "ies", d->seconds);
+    if (d->not_run > 0) fprintf(d->to, "; %d arm%s could not run on this machine", d->not_run, dp_plural(d->not_run));
     fprintf(d->to, "\n");
-    if (d->run_cases == 0) fprintf(d->to, "No case was chosen: see --list for their names.\n");
     const int code = dp_verdict_exit_code(d->worst);
     return d->json != NULL ? print_json(d, code) : dp_finish_output("identity", code);
 }
@@ -241,17 +245,6 @@ static int finish_list(int listed) {
     return dp_finish_output("identity", listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }
 
-/* Where the value of one of identity's own options goes; NULL for any other word. */
-static const char **own_option(identity *d, const char *word) {
-    if (strcmp(word, "--case") == 0) return &d->pattern;
-    if (strcmp(word, "--cases") == 0) return &d->cases;
-    if (strcmp(word, "--checkpoint") == 0) return &d->checkpoint;
-    if (strcmp(word, "--precision") == 0) return &d->precision;
-    if (strcmp(word, "--replay") == 0) return &d->replay;
-    if (strcmp(word, "--digests") == 0) return &d->digests;
-    return strcmp(word, "--against") == 0 ? &d->against : NULL;
-}
-
 /* The options that are numbers. 1: taken, 0: another word, -1: a usage error in *code. */
 static int take_number(identity *d, int argc, char **argv, int *index, int *code) {
     const char *word = argv[*index];
@@ -265,16 +258,16 @@ static int take_number(identity *d, int argc, char **argv, int *index, int *code
 }
 
 static int parse(identity *d, int argc, char **argv) {
+    const dp_option own[] = {{"--case", &d->pattern},        {"--cases", &d->cases},   {"--checkpoint", &d->checkpoint},
+                             {"--precision", &d->precision}, {"--replay", &d->replay}, {"--digests", &d->digests},
+                             {"--against", &d->against}};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
         int taken = dp_take_run_option("identity", argc, argv, &i, &d->run, &code);
         if (taken == 0) taken = take_number(d, argc, argv, &i, &code);
+        if (taken == 0) taken = dp_take_option("identity", argc, argv, &i, own, sizeof own / sizeof *own, &code);
         if (taken < 0) return code;
-        if (taken > 0) continue;
-        const char **value = own_option(d, argv[i]);
-        if (value == NULL) return dp_usage_error("identity", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("identity", "%s needs a value", argv[i]);
-        *value = argv[++i];
+        if (taken == 0) return dp_usage_error("identity", "unknown word '%s'", argv[i]);
     }
     if (d->run.help) return DP_EXIT_PASS;
     if (d->checkpoint != NULL && d->pattern != NULL)

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "error.h"
 #include "inspect.h"
+#include "output.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,8 +33,7 @@ static const char help[] =
     "\n"
     "Exit codes: 0 shown, 2 usage, 3 refused, 4 I/O or memory, 5 -k matched nothing.\n";
 
-/* ---- Shared by the descriptions
- * ---------------------------------------------------------------------------------------- */
+/* ---- Shared by the descriptions ---------------------------------------------------------------------------------- */
 
 bool dp_inspect_wants(const dp_inspect_options *options, const char *name) {
     return options == NULL || options->pattern == NULL || dp_glob(options->pattern, name);
@@ -86,8 +86,7 @@ df_status dp_inspect_json(cJSON *document, df_error *err) {
     return DF_OK;
 }
 
-/* ---- The command
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end) {
     const size_t n = strlen(text), m = strlen(end);
@@ -113,19 +112,22 @@ static df_status describe(const dp_inspect_options *options, int *shown, df_erro
 
 int cmd_inspect(int argc, char **argv) {
     dp_inspect_options options = {0};
+    const dp_option own[] = {{"-k", &options.pattern}};
     for (int i = 1; i < argc; i++) {
+        int code = DP_EXIT_USAGE;
         const char *argument = argv[i];
-        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+        if (dp_help_word(argument)) {
             fputs(help, stdout);
             return DP_EXIT_PASS;
         }
+        const int taken = dp_take_option("inspect", argc, argv, &i, own, 1, &code);
+        if (taken < 0) return code;
+        if (taken > 0) continue;
         if (strcmp(argument, "--json") == 0) {
+            if (options.json) return dp_usage_error("inspect", "--json is given twice");
             options.json = true;
-        } else if (strcmp(argument, "-k") == 0) {
-            if (i + 1 == argc) return dp_usage_error("inspect", "-k needs a pattern");
-            options.pattern = argv[++i];
         } else if (argument[0] == '-' && argument[1] != '\0') {
-            return dp_usage_error("inspect", "unknown option %s", argument);
+            return dp_usage_error("inspect", "unknown word '%s'", argument);
         } else if (options.path != NULL) {
             return dp_usage_error("inspect", "one PATH at a time; found %s and %s", options.path, argument);
         } else {
@@ -136,16 +138,8 @@ int cmd_inspect(int argc, char **argv) {
     df_error err = {0};
     int shown = 0;
     if (describe(&options, &shown, &err) != DF_OK) return dp_report_error("inspect", &err);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        df_fail(
-            &err, DF_ERR_IO, "output.write",
-            "The description cannot be written to standard output: %s. What was printed is not complete; free space or "
-            "choose another place.",
-            strerror(errno));
-        return dp_report_error("inspect", &err);
-    }
-    if (shown > 0) return DP_EXIT_PASS;
-    fprintf(stderr, "dflash-parity inspect: nothing in %s matches %s; run without -k to see every name.\n",
-            options.path, options.pattern != NULL ? options.pattern : "*");
-    return DP_EXIT_NOTHING;
+    if (shown == 0)
+        fprintf(stderr, "dflash-parity inspect: nothing in %s matches %s; run without -k to see every name.\n",
+                options.path, options.pattern != NULL ? options.pattern : "*");
+    return dp_finish_output("inspect", shown > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }

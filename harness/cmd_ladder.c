@@ -89,16 +89,15 @@ int cmd_ladder(int argc, char **argv) {
     dp_run_options run = {.filter = NULL};
     dp_subject_options subject = {.cases = NULL};
     const char *list = NULL;
+    const dp_option own[] = {{"--modes", &list}};
     dp_mode mode[DP_LADDER_MOST];
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
         int taken = dp_take_run_option("ladder", argc, argv, &i, &run, &code);
         if (taken == 0) taken = dp_take_subject_option("ladder", argc, argv, &i, &subject, &code);
+        if (taken == 0) taken = dp_take_option("ladder", argc, argv, &i, own, 1, &code);
         if (taken < 0) return code;
-        if (taken > 0) continue;
-        if (strcmp(argv[i], "--modes") != 0) return dp_usage_error("ladder", "unknown word '%s'", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("ladder", "--modes needs a value");
-        list = argv[++i];
+        if (taken == 0) return dp_usage_error("ladder", "unknown word '%s'", argv[i]);
     }
     if (run.help) {
         fputs(help, stdout);

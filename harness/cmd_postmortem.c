@@ -42,31 +42,27 @@ typedef struct words {
 } words;
 
 static int take(words *w, int argc, char **argv, int *i) {
-    const struct {
-        const char *name, **value;
-    } options[] = {{"--out", &w->out},
-                   {"--markdown", &w->markdown},
-                   {"--keep-data", &w->keep},
-                   {"--oracle", &w->read.oracle},
-                   {"--repo", &w->read.repository}};
-    for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
-        if (strcmp(argv[*i], options[o].name) != 0) continue;
-        if (*i + 1 == argc) return dp_usage_error("postmortem", "%s needs a value", argv[*i]);
-        *options[o].value = argv[++*i];
-        return DP_EXIT_PASS;
-    }
-    if (strcmp(argv[*i], "--order") == 0) {
-        static const char *const orders[] = {
-            [DP_ORDER_TIME] = "time", [DP_ORDER_GIVEN] = "given", [DP_ORDER_REVISION] = "revision"};
-        const char *order = *i + 1 < argc ? argv[++*i] : "";
+    static const char *const orders[] = {
+        [DP_ORDER_TIME] = "time", [DP_ORDER_GIVEN] = "given", [DP_ORDER_REVISION] = "revision"};
+    const char *order = NULL;
+    const dp_option own[] = {{"--out", &w->out},
+                             {"--markdown", &w->markdown},
+                             {"--keep-data", &w->keep},
+                             {"--oracle", &w->read.oracle},
+                             {"--repo", &w->read.repository},
+                             {"--order", &order}};
+    int code = DP_EXIT_USAGE;
+    const int taken = dp_take_option("postmortem", argc, argv, i, own, sizeof own / sizeof *own, &code);
+    if (taken < 0) return code;
+    if (order != NULL) {
         int o = 0;
         while (o <= DP_ORDER_REVISION && strcmp(order, orders[o]) != 0) o++;
         if (o > DP_ORDER_REVISION)
             return dp_usage_error("postmortem", "--order is time, revision or given, not '%s'", order);
         w->read.order = (dp_order)o;
-        return DP_EXIT_PASS;
     }
-    if (argv[*i][0] == '-') return dp_usage_error("postmortem", "unknown option %s", argv[*i]);
+    if (taken > 0) return DP_EXIT_PASS;
+    if (argv[*i][0] == '-') return dp_usage_error("postmortem", "unknown word '%s'", argv[*i]);
     w->path[w->read.count++] = argv[*i];
     return DP_EXIT_PASS;
 }
@@ -93,7 +89,7 @@ int cmd_postmortem(int argc, char **argv) {
         return DP_EXIT_RUNTIME;
     }
     for (int i = 1; code == DP_EXIT_PASS && i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        if (dp_help_word(argv[i])) {
             fputs(help, stdout);
             goto cleanup;
         }

@@ -48,22 +48,20 @@ static int render(const char *path, dp_report_format format, const char *out) {
 
 int cmd_report(int argc, char **argv) {
     const char *path = NULL, *as = NULL, *out = NULL;
+    const dp_option own[] = {{"--as", &as}, {"--out", &out}};
     dp_report_format format = DP_REPORT_TEXT;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        if (dp_help_word(argv[i])) {
             fputs(help, stdout);
             return DP_EXIT_PASS;
         }
-        const char **value = strcmp(argv[i], "--as") == 0 ? &as : strcmp(argv[i], "--out") == 0 ? &out : NULL;
-        if (value == NULL && argv[i][0] == '-') return dp_usage_error("report", "unknown option '%s'", argv[i]);
-        if (value != NULL && i + 1 >= argc) return dp_usage_error("report", "%s needs a value", argv[i]);
-        const char *word = argv[i];
-        if (value == NULL)
-            value = &path;
-        else
-            i++;
-        if (*value != NULL) return dp_usage_error("report", "'%s' is one too many", word);
-        *value = argv[i];
+        int code = DP_EXIT_USAGE;
+        const int taken = dp_take_option("report", argc, argv, &i, own, sizeof own / sizeof *own, &code);
+        if (taken < 0) return code;
+        if (taken > 0) continue;
+        if (argv[i][0] == '-') return dp_usage_error("report", "unknown word '%s'", argv[i]);
+        if (path != NULL) return dp_usage_error("report", "one RESULT at a time; found %s and %s", path, argv[i]);
+        path = argv[i];
     }
     if (path == NULL) return dp_usage_error("report", "RESULT is missing");
     if (as != NULL && !dp_report_format_parse(as, strlen(as), &format))

@@ -15,13 +15,15 @@ static const char help[] =
     "usage: dflash-parity soak [--runs N] [--seed S] [--cases FILE]\n"
     "\n"
     "Runs every stage of the stored checkpoints alone on random values (ordinary, large, tiny, cancelling, subnormal,\n"
-    "signed zeros, mixtures), in each case's precision mode and with float32, tf32 and bf16 products, and holds it "
-    "against its float64 evaluation. Any stage\n"
-    "outside its bound or its expected noise is a false alarm of the bounds, and fails.\n"
+    "signed zeros, mixtures), in each case's precision mode and with float32, tf32 and bf16 products, and holds it\n"
+    "against its float64 evaluation. Any stage outside its bound or its expected noise is a false alarm of the "
+    "bounds,\n"
+    "and fails.\n"
     "\n"
-    "  --runs N      how many runs (default 1000)\n"
-    "  --seed S      of the random values (default 1)\n"
-    "  --cases FILE  the list of cases (default fixtures/cases.json)\n"
+    "  --runs N          how many runs (default 1000)\n"
+    "  --seed S          of the random values (default 1)\n"
+    "  --cases FILE      the list of cases (default fixtures/cases.json)\n"
+    "  --help            this text\n"
     "\n"
     "Exit codes: 0 no alarm, 1 an alarm, 2 usage, 3 refused, 4 runtime, 5 nothing was run.\n";
 
@@ -31,16 +33,18 @@ static void print_total(const dp_soak *total) {
     for (int i = 0; i < DF_STAGE_COUNT; i++) {
         char name[DF_STAGE_NAME_MAX];
         if (total->judged[i] == 0) continue;
-        printf("%-24s bound over error, ordinary values: median %6.1f over %lld stages\n",
+        printf("%-24s bound over error, ordinary values: median %6.1f over %lld stage%s\n",
                df_stage_name((df_stage)i, 0, name) + (df_stage_per_layer((df_stage)i) ? strlen("layers.0.") : 0),
-               total->tightness[i] / (double)total->judged[i], (long long)total->judged[i]);
+               total->tightness[i] / (double)total->judged[i], (long long)total->judged[i],
+               dp_plural(total->judged[i]));
     }
     if (total->alarms > 0) printf("first alarm: %s\n", total->first);
-    printf("%s: %d runs, %lld stages, %lld elements, %lld false alarms\n",
+    printf("%s: %d run%s, %lld stages, %lld elements, %lld false alarm%s\n",
            total->runs == 0     ? "NOTHING COMPARED"
            : total->alarms == 0 ? "PASS"
                                 : "FAIL",
-           total->runs, (long long)total->stages, (long long)total->elements, (long long)total->alarms);
+           total->runs, dp_plural(total->runs), (long long)total->stages, (long long)total->elements,
+           (long long)total->alarms, dp_plural(total->alarms));
 }
 
 static int run_all(const dp_case_list *list, long runs, long seed) {
@@ -66,24 +70,23 @@ static int run_all(const dp_case_list *list, long runs, long seed) {
 }
 
 int cmd_soak(int argc, char **argv) {
-    const char *path = "fixtures/cases.json";
-    long runs = 1000, seed = 1;
+    const char *path = "fixtures/cases.json", *runs_word = "1000", *seed_word = "1";
+    const dp_option own[] = {{"--runs", &runs_word}, {"--seed", &seed_word}, {"--cases", &path}};
+    long runs, seed;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        int code = DP_EXIT_USAGE;
+        if (dp_help_word(argv[i])) {
             fputs(help, stdout);
             return DP_EXIT_PASS;
         }
-        const char *word = argv[i];
-        if (strcmp(word, "--runs") != 0 && strcmp(word, "--seed") != 0 && strcmp(word, "--cases") != 0)
-            return dp_usage_error("soak", "unknown word '%s'", word);
-        if (i + 1 >= argc) return dp_usage_error("soak", "%s needs a value", word);
-        const char *value = argv[++i];
-        if (strcmp(word, "--cases") == 0)
-            path = value;
-        else if (!dp_parse_int(value, strcmp(word, "--runs") == 0, MOST_RUNS,
-                               strcmp(word, "--runs") == 0 ? &runs : &seed))
-            return dp_usage_error("soak", "%s takes a whole number up to %d, found '%s'", word, MOST_RUNS, value);
+        const int taken = dp_take_option("soak", argc, argv, &i, own, sizeof own / sizeof *own, &code);
+        if (taken < 0) return code;
+        if (taken == 0) return dp_usage_error("soak", "unknown word '%s'", argv[i]);
     }
+    if (!dp_parse_int(runs_word, 1, MOST_RUNS, &runs))
+        return dp_usage_error("soak", "--runs takes a whole number from 1 to %d, found '%s'", MOST_RUNS, runs_word);
+    if (!dp_parse_int(seed_word, 0, MOST_RUNS, &seed))
+        return dp_usage_error("soak", "--seed takes a whole number from 0 to %d, found '%s'", MOST_RUNS, seed_word);
     dp_case_list list;
     df_error err;
     if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("soak", &err);

@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "clock.h"
+#include "output.h"
 #include "synth.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 static const char COMMAND[] = "synth";
 
 static const char HELP[] =
-    "Usage: dflash-parity synth --config FILE --seed N --out DIR [options]\n"
+    "usage: dflash-parity synth --config FILE --seed N --out DIR [options]\n"
     "\n"
     "Writes DIR/config.json (a copy of FILE) and DIR/model.safetensors with every tensor that the config asks for,\n"
     "filled from the seed. The same options give the same bytes on every machine.\n"
@@ -30,7 +31,7 @@ static const char HELP[] =
     "  --dtype TYPE      bf16 (default), f16 or f32\n"
     "  --profile NAME    unit (default): activations of ordinary size; hot: late residual streams of 1e3 to 1e4\n"
     "  --lm-head         adds lm_head.weight [V, H], an output head of the target; needs vocab_size\n"
-    "  --codebook-suffix names dflash2's codebooks with \".weight\" at the end\n"
+    "  --codebook-suffix  names dflash2's codebooks with \".weight\" at the end\n"
     "  --threads N       default: all cores; the bytes do not depend on it\n"
     "  --help            this text\n"
     "\n"
@@ -44,22 +45,19 @@ typedef struct arguments {
 
 /* Fills the arguments; false after printing a usage error. */
 static bool read_arguments(int argc, char **argv, arguments *a) {
-    const struct {
-        const char *name;
-        const char **value;
-    } options[] = {{"--config", &a->config}, {"--seed", &a->seed},       {"--out", &a->out},
-                   {"--dtype", &a->dtype},   {"--profile", &a->profile}, {"--threads", &a->threads}};
+    const dp_option options[] = {{"--config", &a->config}, {"--seed", &a->seed},       {"--out", &a->out},
+                                 {"--dtype", &a->dtype},   {"--profile", &a->profile}, {"--threads", &a->threads}};
     const struct {
         const char *name;
         dp_synth_extra flag;
     } extras[] = {{"--lm-head", DP_SYNTH_LM_HEAD}, {"--codebook-suffix", DP_SYNTH_CODEBOOK_SUFFIX}};
-    const size_t count = sizeof options / sizeof options[0];
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
+        int code;
+        if (dp_help_word(argv[i])) {
             a->help = true;
             return true;
         }
-        size_t e = 0, o = 0;
+        size_t e = 0;
         while (e < 2 && strcmp(argv[i], extras[e].name) != 0) e++;
         if (e < 2) {
             if ((a->extras & extras[e].flag) != 0) {
@@ -69,16 +67,9 @@ static bool read_arguments(int argc, char **argv, arguments *a) {
             a->extras |= extras[e].flag;
             continue;
         }
-        while (o < count && strcmp(argv[i], options[o].name) != 0) o++;
-        if (o == count) {
-            dp_usage_error(COMMAND, "unknown argument \"%s\"", argv[i]);
-            return false;
-        }
-        if (*options[o].value != NULL || i + 1 == argc) {
-            dp_usage_error(COMMAND, "%s is given %s", argv[i], i + 1 == argc ? "without a value" : "twice");
-            return false;
-        }
-        *options[o].value = argv[++i];
+        const int taken = dp_take_option(COMMAND, argc, argv, &i, options, sizeof options / sizeof *options, &code);
+        if (taken == 0) dp_usage_error(COMMAND, "unknown word '%s'", argv[i]);
+        if (taken <= 0) return false;
     }
     return true;
 }
@@ -109,16 +100,16 @@ int cmd_synth(int argc, char **argv) {
     }
     long threads = options.threads;
     if (!parse_seed(a.seed, &options.seed)) {
-        return dp_usage_error(COMMAND, "--seed takes a number from 0 to 2^64 - 1, found \"%s\"", a.seed);
+        return dp_usage_error(COMMAND, "--seed takes a number from 0 to 2^64 - 1, found '%s'", a.seed);
     }
     if (a.dtype != NULL && !dp_synth_parse_dtype(a.dtype, &options.dtype)) {
-        return dp_usage_error(COMMAND, "--dtype takes bf16, f16 or f32, found \"%s\"", a.dtype);
+        return dp_usage_error(COMMAND, "--dtype takes bf16, f16 or f32, found '%s'", a.dtype);
     }
     if (a.profile != NULL && !dp_synth_parse_profile(a.profile, &options.profile)) {
-        return dp_usage_error(COMMAND, "--profile takes unit or hot, found \"%s\"", a.profile);
+        return dp_usage_error(COMMAND, "--profile takes unit or hot, found '%s'", a.profile);
     }
     if (a.threads != NULL && !dp_parse_int(a.threads, 1, DP_SYNTH_MAX_THREADS, &threads)) {
-        return dp_usage_error(COMMAND, "--threads takes a number from 1 to %d, found \"%s\"", DP_SYNTH_MAX_THREADS,
+        return dp_usage_error(COMMAND, "--threads takes a number from 1 to %d, found '%s'", DP_SYNTH_MAX_THREADS,
                               a.threads);
     }
     options.threads = (int)threads;
@@ -131,5 +122,5 @@ int cmd_synth(int argc, char **argv) {
     const double seconds = dp_seconds() - started;
     printf("%s/model.safetensors: %d tensors, %" PRId64 " parameters, %" PRIu64 " bytes in %.2f s (%.0f MB/s)\n", a.out,
            result.tensors, result.parameters, result.bytes, seconds, (double)result.bytes / 1e6 / seconds);
-    return DP_EXIT_PASS;
+    return dp_finish_output(COMMAND, DP_EXIT_PASS);
 }

@@ -1,6 +1,7 @@
 /* identity_report.c - see identity_report.h. */
 #include "identity_report.h"
 
+#include "cli.h"
 #include "coordinates.h"
 #include "environment.h"
 
@@ -84,16 +85,23 @@ static void print_arm(FILE *to, const dp_identity_result *result, const dp_outco
         fprintf(to, "not identical: first at %s", first->name);
     else
         fprintf(to, "%s", arm->state == DP_OUTCOME_REFUSED ? "refused by the drafter" : "not identical");
-    if (arm->histories > 0) fprintf(to, "; %d histories, %d blocks", arm->histories, arm->drafts);
+    if (arm->histories > 0)
+        fprintf(to, "; %d histor%s, %d block%s", arm->histories, arm->histories == 1 ? "y" : "ies", arm->drafts,
+                dp_plural(arm->drafts));
     fprintf(to, ", %.2f s\n", arm->seconds);
     if (!same) print_failure(to, result, arm, origin);
 }
 
 void dp_identity_text(FILE *to, const dp_identity_result *result, const char *origin, bool failures_only) {
-    fprintf(to, "%-8s %-22s %s, %s, %s, %d threads: %d arms identical, %d not, %d not run, %.2f s\n",
-            dp_verdict_name(result->verdict), result->name, df_family_name(result->family),
-            df_precision_name(result->precision), result->isa[0] != '\0' ? result->isa : "no engine", result->threads,
-            result->compared - result->failed, result->failed, result->not_run, result->seconds);
+    const int same = result->compared - result->failed;
+    fprintf(to, "%-8s %-22s %s, %s, ", dp_verdict_name(result->verdict), result->name, df_family_name(result->family),
+            df_precision_name(result->precision));
+    if (result->isa[0] != '\0')
+        fprintf(to, "%s, %d thread%s: ", result->isa, result->threads, dp_plural(result->threads));
+    else
+        fprintf(to, "no engine: ");
+    fprintf(to, "%d arm%s identical, %d not, %d not run, %.2f s\n", same, dp_plural(same), result->failed,
+            result->not_run, result->seconds);
     if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR)
         fprintf(to, "      %s: %s\n", result->error.code, result->error.message);
     for (int i = 0; i < result->arm_count; i++)

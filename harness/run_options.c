@@ -97,14 +97,6 @@ static bool takes_value(const char *word) {
     return false;
 }
 
-/* Of two values one would be left out without a word; of reports all are written. */
-static bool given_before(char **argv, int index) {
-    if (strcmp(argv[index], "--report") == 0) return false;
-    for (int i = 1; argv[index][0] == '-' && i < index; i++)
-        if (strcmp(argv[i], argv[index]) == 0) return true;
-    return false;
-}
-
 /* What cannot be written is said before the work, not after it. */
 static int check_out(const char *command, const char *path, int *code) {
     df_error err;
@@ -115,14 +107,14 @@ static int check_out(const char *command, const char *path, int *code) {
 
 int dp_take_run_option(const char *command, int argc, char **argv, int *index, dp_run_options *options, int *code) {
     const char *word = argv[*index];
-    if (given_before(argv, *index)) {
+    if (strcmp(word, "--report") != 0 && dp_given_before(argv, *index)) {
         *code = dp_usage_error(command, "%s is given twice", word);
         return -1;
     }
-    bool *const flag = strcmp(word, "--json") == 0                              ? &options->json
-                       : strcmp(word, "--list") == 0                            ? &options->list
-                       : strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ? &options->help
-                                                                                : NULL;
+    bool *const flag = strcmp(word, "--json") == 0   ? &options->json
+                       : strcmp(word, "--list") == 0 ? &options->list
+                       : dp_help_word(word)          ? &options->help
+                                                     : NULL;
     if (flag != NULL) {
         *flag = true;
         return 1;

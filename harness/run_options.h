@@ -27,17 +27,22 @@ typedef struct dp_run_options {
     "  --class NAME      exact (the default); with cuda also cublas and fast\n"                                        \
     "  --products NAME   how operands of products are rounded: f32 (the default), tf32 or bf16\n"
 
-#define DP_RUN_OPTIONS_HELP                                                                                            \
+/* Of every command that compares; DP_RUN_OPTIONS_HELP adds what leaves a result file's reports. */
+#define DP_COMPARE_OPTIONS_HELP                                                                                        \
     "  -k GLOB           compare only what GLOB matches; matching nothing is exit code 5\n"                            \
     "  --list            print the names that would be compared, and compare nothing\n"                                \
     "  --threads N       threads to use (default: all cores); the result does not depend on it\n"                      \
     "  --isa NAME        generic, avx2 or avx512 (default: the best here); nor on this\n" DP_BACKEND_OPTIONS_HELP      \
     "  --json            print the result as JSON instead of a table\n"                                                \
-    "  --out FILE        also write the JSON result to FILE, whole or not at all\n"                                    \
+    "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
+
+#define DP_HELP_HELP "  --help            this text\n"
+
+#define DP_RUN_OPTIONS_HELP                                                                                            \
+    DP_COMPARE_OPTIONS_HELP                                                                                            \
     "  --report F=FILE   also render the result to FILE as F: text, markdown, junit, github or html; may be "          \
     "repeated\n"                                                                                                       \
-    "  --history FILE    also append one line about this run to FILE (see dflash-parity history)\n"                    \
-    "  --help            this text\n"
+    "  --history FILE    also append one line about this run to FILE (see dflash-parity history)\n" DP_HELP_HELP
 
 /* Tries to take argv[*index] (and its value) as a shared option. 1: taken, *index is at its last word; 0: not a shared
  * option; -1: an error, reported, the exit code is in *code. To be asked first about every word: an option that was

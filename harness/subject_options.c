@@ -9,20 +9,10 @@
 
 int dp_take_subject_option(const char *command, int argc, char **argv, int *index, dp_subject_options *options,
                            int *code) {
-    const struct {
-        const char *word, **value;
-    } known[] = {{"--checkpoint", &options->checkpoint}, {"--oracle", &options->oracle}, {"--lm-head", &options->head},
-                 {"--precision", &options->precision},   {"--case", &options->name},     {"--cases", &options->cases}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(argv[*index], known[i].word) != 0) continue;
-        if (*index + 1 >= argc) {
-            *code = dp_usage_error(command, "%s needs a value", argv[*index]);
-            return -1;
-        }
-        *known[i].value = argv[++*index];
-        return 1;
-    }
-    return 0;
+    const dp_option known[] = {
+        {"--checkpoint", &options->checkpoint}, {"--oracle", &options->oracle}, {"--lm-head", &options->head},
+        {"--precision", &options->precision},   {"--case", &options->name},     {"--cases", &options->cases}};
+    return dp_take_option(command, argc, argv, index, known, sizeof known / sizeof *known, code);
 }
 
 static df_status find_case(const char *path, const char *name, dp_case_list *list, dp_run_setup *setup, df_error *err) {

@@ -26,12 +26,19 @@ START_TEST(no_command_and_a_wrong_one_are_usage_errors) {
 END_TEST
 
 START_TEST(help_is_a_result_and_goes_to_standard_output) {
-    static const char *const commands[] = {"check",   "gate",    "identity", "ladder",
-                                           "explain", "inspect", "synth",    "bench"};
+    static const char *const commands[] = {"check",   "gate",   "identity",   "record",  "compare",      "bisect",
+                                           "soak",    "report", "history",    "explain", "postmortem",   "ladder",
+                                           "inspect", "synth",  "gpu-record", "bench",   "release-check"};
     child_expect(CHILD("--help"), 0, "usage: dflash-parity COMMAND", "");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        child run = CHILD(commands[i], "--help");
+        child run = CHILD(commands[i], "--help"), brief = CHILD(commands[i], "-h");
+        ck_assert_str_eq(brief.out, run.out);
+        ck_assert_int_eq(strncmp(run.out, "usage: dflash-parity ", 21), 0);
+        ck_assert_ptr_nonnull(strstr(run.out, "  --help "));
         ck_assert_ptr_nonnull(strstr(run.out, "Exit codes: 0 "));
+        for (const char *line = run.out; *line != '\0'; line += strcspn(line, "\n") + 1)
+            ck_assert_msg(strcspn(line, "\n") <= 120, "%s: a line of %zu columns", commands[i], strcspn(line, "\n"));
+        child_expect(brief, 0, NULL, "");
         child_expect(run, 0, commands[i], "");
     }
 }
@@ -60,7 +67,7 @@ static const struct {
     {{"gate", "-k", "a", "-k", "b"}, "-k is given twice"},
     {{"identity", "--seed", "1", "--seed", "2"}, "--seed is given twice"},
     {{"explain", "final", "logits"}, "one STAGE at a time"},
-    {{"explain", "--all"}, "unknown option --all"},
+    {{"explain", "--all"}, "unknown word '--all'"},
     {{"check", CLI_PLAIN, "tiny-plain"}, "unknown word 'tiny-plain'"},
     {{"check", "--oracle", "oracles/tiny-plain.h5", "--checkpoint"}, "--checkpoint needs a value"},
     {{"check", CLI_PLAIN, "--threads"}, "--threads needs a value"},
@@ -90,10 +97,34 @@ static const struct {
     {{"bench", "--quick"}, "unknown word '--quick'"},
     {{"inspect"}, "PATH is missing"},
     {{"inspect", "oracles/tiny-plain.h5", "oracles/tiny-hot.h5"}, "one PATH at a time"},
-    {{"inspect", "--yaml", "oracles/tiny-plain.h5"}, "unknown option --yaml"},
+    {{"inspect", "--yaml", "oracles/tiny-plain.h5"}, "unknown word '--yaml'"},
     {{"synth", "--seed", "1"}, "all needed"},
-    {{"synth", "--config", "x", "--out", "y", "--seed", "-1"}, "found \"-1\""},
-    {{"synth", "--config", "x", "--config", "y"}, "twice"},
+    {{"inspect", "a", "-k", "x", "-k", "y"}, "-k is given twice"},
+    {{"inspect", "a", "--json", "--json"}, "--json is given twice"},
+    {{"synth", "--config", "x", "--out", "y", "--seed", "-1"}, "found '-1'"},
+    {{"synth", "--config", "x", "--config", "y"}, "--config is given twice"},
+    {{"synth", "--lm-head", "--lm-head"}, "--lm-head is given twice"},
+    {{"synth", "--fast"}, "unknown word '--fast'"},
+    {{"identity", "--report", "text=x"}, "--report belongs to check and gate"},
+    {{"soak", "--runs", "1", "--runs", "2"}, "--runs is given twice"},
+    {{"soak", "--seed"}, "--seed needs a value"},
+    {{"soak", "--runs", "0"}, "--runs takes a whole number from 1 to 10000000, found '0'"},
+    {{"soak", "--seed", "-1"}, "--seed takes a whole number from 0 to 10000000, found '-1'"},
+    {{"soak", "--quick"}, "unknown word '--quick'"},
+    {{"gpu-record", "--name", "a", "--name", "b"}, "--name is given twice"},
+    {{"gpu-record", "--results"}, "--results needs a value"},
+    {{"gpu-record", "--results", "a", "--name", "b"}, "--results, --name and --out are all needed"},
+    {{"gpu-record", "x"}, "unknown word 'x'"},
+    {{"release-check", "--records", "a", "--records", "b"}, "--records is given twice"},
+    {{"release-check", "x"}, "unknown word 'x'"},
+    {{"history", "x", "--last", "3", "--last", "4"}, "--last is given twice"},
+    {{"history", "x", "y"}, "unknown word 'y'"},
+    {{"postmortem", "x", "--out", "a", "--out", "b"}, "--out is given twice"},
+    {{"postmortem", "x", "--order"}, "--order needs a value"},
+    {{"report", "x", "--as", "text", "--as", "html"}, "--as is given twice"},
+    {{"record", "--case"}, "--case needs a value"},
+    {{"bisect", "--a", "isa=generic", "--a", "isa=avx2"}, "--a is given twice"},
+    {{"compare", "a", "b", "--expect"}, "--expect needs a value"},
 };
 enum { USAGE = sizeof usage / sizeof *usage };
 

@@ -166,6 +166,8 @@ START_TEST(results_that_are_none_are_refused) {
     scratch_path("results", results);
     scratch_path("x.record.json", file);
     child_expect(CHILD("gpu-record", "--results", results, "--name", "x", "--out", file), 4, "", "file.open");
+    child_expect(CHILD("gpu-record", "--results", results, "--name", "x", "--out", "/no/such/x.json"), 4, "",
+                 "atomic.open");
     ck_assert_int_eq(mkdir(results, 0700), 0);
     scratch_write_text("results/steps.tsv", "");
     child_expect(CHILD("gpu-record", "--results", results, "--name", "x", "--out", file), 3, "", "gpu.steps");

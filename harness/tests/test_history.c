@@ -364,10 +364,10 @@ START_TEST(the_command_shows_the_table_and_the_warning_and_writes_the_plot) {
     size_t length;
     write_shares(share, 6);
     child_expect(CHILD("history", path), 0, "warn: the share has grown over 5 changes, by 4 % of the bar", "");
-    child_expect(CHILD("history", path), 0, "6 runs, 1 cases, 1 with a drift that grows", "");
+    child_expect(CHILD("history", path), 0, "6 runs, 1 case, 1 with a drift that grows", "");
     child_expect(CHILD("history", path), 0, "beyond", "");
-    child_expect(CHILD("history", path, "--last", "3"), 0, "6 runs, 1 cases, 0 with a drift that grows", "");
-    child_expect(CHILD("history", path, "-k", "two"), 5, "6 runs, 0 cases", "");
+    child_expect(CHILD("history", path, "--last", "3"), 0, "6 runs, 1 case, 0 with a drift that grows", "");
+    child_expect(CHILD("history", path, "-k", "two"), 5, "6 runs, 0 cases", "-k 'two' matches no case of ");
     snprintf(folder, sizeof folder, "%s", sf_folder);
     child_expect(CHILD("history", path, "--plot", folder), 0, NULL, NULL);
     char *text = scratch_read(scratch_path("drift.dat", data), &length);
@@ -389,7 +389,11 @@ START_TEST(the_command_refuses_what_it_cannot_use) {
     scratch_write_text("runs.jsonl", "");
     child_expect(CHILD("history", path), 5, "0 runs", "");
     scratch_write_text("runs.jsonl", "{\"history\":2,\"cases\":[]}\nnot json\n[]\n\n");
-    child_expect(CHILD("history", path), 3, "line 4 of ", "");
+    child_expect(CHILD("history", path), 3, "line 4 of ", "is no history; give a file that check or gate wrote");
+    scratch_write_text("runs.jsonl", "1\n2\n3\n4\n5\n6\n7\n");
+    child run = CHILD("history", path);
+    ck_assert_ptr_null(strstr(run.out, "line 6 of "));
+    child_expect(run, 3, "nor are 2 more of its lines", "is no history");
 }
 END_TEST
 

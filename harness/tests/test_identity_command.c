@@ -38,14 +38,15 @@ START_TEST(one_case_prints_every_arm_and_passes) {
     ck_assert_ptr_nonnull(strstr(run.out, "\nok    rows.nan           identical: "));
     ck_assert_ptr_nonnull(strstr(run.out, "; 5 histories, "));
     ck_assert_ptr_nonnull(strstr(run.out, "\nok    history.long       identical: "));
-    ck_assert_ptr_nonnull(strstr(run.out, "every bit; 1 histories, 300 blocks"));
+    ck_assert_ptr_nonnull(strstr(run.out, "every bit; 1 history, 300 blocks"));
     child_expect(run, 0, "\nPASS: 1 of 1 cases passed, ", "");
 }
 END_TEST
 
 START_TEST(a_filter_that_matches_nothing_compares_nothing) {
-    child_expect(CHILD("identity", "--case", "tiny-plain", "-k", "no.arm"), 5, "NOTHING COMPARED: 0 of 1 cases", "");
-    child_expect(CHILD("identity", "--case", "no-case"), 5, "NOTHING COMPARED: 0 of 0 cases", "");
+    child_expect(CHILD("identity", "--case", "tiny-plain", "-k", "no.arm"), 5, "NOTHING COMPARED: 0 of 1 cases",
+                 "-k 'no.arm' matches no arm");
+    child_expect(CHILD("identity", "--case", "no-case"), 5, "NOTHING COMPARED: 0 of 0 cases", "no case is chosen");
     child_expect(CHILD("identity", "--case", "no-case", "--list"), 5, "", "is chosen");
     child_expect(CHILD("identity", "--case", "tiny-p*n", "--list", "-k", "history.*"), 0,
                  "tiny-plain history.random\ntiny-plain history.long\n", "");
@@ -73,7 +74,7 @@ END_TEST
 
 START_TEST(a_replay_runs_one_history) {
     child_expect(CHILD("identity", "--case", "tiny-dflash2", "--replay", "c26 i30 d i5 t4 d x i1 d"), 0,
-                 "1 histories, 3 blocks", "");
+                 "1 history, 3 blocks", "");
     child run = CHILD("identity", "--case", "tiny-dflash2", "--replay", "c20 i30 d");
     ck_assert_ptr_nonnull(strstr(run.out, "refused: kv.full: "));
     child_expect(run, 1, "FAIL  replay             refused by the drafter", "");

@@ -259,8 +259,8 @@ START_TEST(the_text_tells_the_story_and_its_tables_hold_hostile_names) {
                        "1 of 1 cases did not pass, over 2 runs in order of time",
                        "`tiny-plain` last passed in `aaaa of 2026-01-01T00:00:00Z`; first bad is `bbbb",
                        "fails, first at `layers.1.attn.context`", "stages after it,",
-                        "1 of 3 drafted tokens differs from the reference's, first at position 1: 8 instead of 5",
-                        "` | `a\\|b'c\\x0ad` |", "    dflash-parity check --checkpoint ", NULL});
+                       "1 of 3 drafted tokens differs from the reference's, first at position 1: 8 instead of 5",
+                       "` | `a\\|b'c\\x0ad` |", "    dflash-parity check --checkpoint ", NULL});
     ck_assert_ptr_null(strstr(text, "\n\n\n"));
     free(text);
     dp_postmortem_release(&story);
@@ -399,7 +399,7 @@ START_TEST(the_command_writes_the_text_and_the_page) {
     child_expect(CHILD("postmortem", pm_path[0], "--order", "age"), 2, "", "time, revision or given, not 'age'");
     child_expect(CHILD("postmortem", pm_path[0], "--order", "revision"), 2, "", "needs --repo DIR");
     child_expect(CHILD("postmortem", pm_path[0], "--out"), 2, "", "--out needs a value");
-    child_expect(CHILD("postmortem", pm_path[0], "--wrong"), 2, "", "unknown option --wrong");
+    child_expect(CHILD("postmortem", pm_path[0], "--wrong"), 2, "", "unknown word '--wrong'");
     child_expect(CHILD("postmortem", "oracles/tiny-plain.h5"), 3, "", "postmortem.oracle");
     child_expect(CHILD("postmortem", scratch_path("none.json", text)), 4, "", "file.open");
     child_expect(CHILD("postmortem", pm_path[0], "--out", "/dev/full"), 4, NULL, "atomic.target");

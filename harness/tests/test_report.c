@@ -366,8 +366,8 @@ START_TEST(the_command_refuses_what_it_cannot_use) {
     child_expect(CHILD("report"), 2, "", "RESULT is missing");
     child_expect(CHILD("report", path, "--as", "pdf"), 2, "", "found 'pdf'");
     child_expect(CHILD("report", path, "--as"), 2, "", "--as needs a value");
-    child_expect(CHILD("report", path, "--wrong"), 2, "", "unknown option '--wrong'");
-    child_expect(CHILD("report", path, path), 2, "", "one too many");
+    child_expect(CHILD("report", path, "--wrong"), 2, "", "unknown word '--wrong'");
+    child_expect(CHILD("report", path, path), 2, "", "one RESULT at a time");
     child_expect(CHILD("report", scratch_path("none.json", none)), 4, "", "file.open");
     child_expect(CHILD("report", "oracles/tiny-plain.h5"), 3, "", "result.recording");
     child_expect(CHILD("report", path, "--out", "/dev/full"), 4, "", "atomic.target");
