@@ -224,7 +224,7 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
 
 def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
-    full_stages: list[str] | None, table: bool, log,
+    full_stages: list[str] | None, table: bool, log, head_file: Path | None = None,
 ) -> None:  # fmt: skip
     if context < 1 or start < context or seed < 0 or stride < 1:
         raise Refused(
@@ -233,7 +233,7 @@ def generate(
         )
     began = time.monotonic()
     checkpoint = reference.open_checkpoint(checkpoint_dir)
-    tensors = Tensors.scan(checkpoint_dir, precision)
+    tensors = Tensors.scan(checkpoint_dir, precision, head_file)
     config = checkpoint.config
     block = int(checkpoint.value("block_size"))
     if start + block > POSITION_LIMIT:
@@ -251,9 +251,14 @@ def generate(
     anchor = proposer.anchor if proposer is not None else None
     opinion = second.opinion(checkpoint, tensors, inputs, rotary, anchor, runs, log)
 
+    if proposer is None and checkpoint.family != "dflash":
+        log(f"  no output head: a check refuses an oracle of {checkpoint.family} without one; give --lm-head")
+
     command = ["oracles/generate.py", "--checkpoint", portable(checkpoint_dir), "--out", portable(out),
                "--context", str(context), "--start", str(start), "--seed", str(seed), "--sample-stride", str(stride),
                "--profile", profile]  # fmt: skip
+    if head_file is not None:
+        command += ["--lm-head", portable(head_file)]
     if precision != "stored":
         command += ["--precision", precision]
     if full_stages is not None:
@@ -313,6 +318,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     what.add_argument("--checkpoint", type=Path, metavar="DIR", help="checkpoint in Hugging Face form")
     what.add_argument("--cases", type=Path, metavar="FILE", help="case list, e.g. fixtures/cases.json")
     parser.add_argument("--only", metavar="GLOB", help="with --cases: names to generate")
+    parser.add_argument(
+        "--lm-head", type=Path, metavar="FILE", help="safetensors file with lm_head.weight (default: the checkpoint's own)"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--context", type=int, metavar="C", help="context rows")
     parser.add_argument("--start", type=int, metavar="POS", help="position of the block's first row, at least C")
@@ -331,8 +339,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--checkpoint needs --out, --context, --start and --seed, and takes no --only")
     if options.cases and any(value is not None for value in single.values()):
         parser.error("--cases takes no --out, --context, --start or --seed; they come from the list")
-    if options.cases and (options.precision != "stored" or options.full_stages):
-        parser.error("--cases takes no --precision or --full-stages; they come from the list")
+    if options.cases and (options.precision != "stored" or options.full_stages or options.lm_head):
+        parser.error("--cases takes no --precision, --full-stages or --lm-head; they come from the list")
     if options.threads < 1:
         parser.error("--threads must be at least 1")
     return options
@@ -363,6 +371,7 @@ def main(argv: list[str]) -> int:
                 full_stages=options.full_stages.split(",") if options.full_stages else None,
                 table=options.table,
                 log=log,
+                head_file=options.lm_head,
             )
             return 0
         cases = read_cases(options.cases, options.only)

@@ -191,6 +191,30 @@ class TheIds(ProposalTest):
         with mock.patch.object(generate, "SEEDS", 1):
             self.refused(checkpoint, "is not below selector_vocab_size 8")
 
+    def test_the_head_may_be_in_a_file_of_its_own(self):
+        checkpoint, _, provenance, inputs, stages, _ = self.made("dflash2-head")
+        tensors = load_file(checkpoint / "model.safetensors")
+        head = self.folder / "target.safetensors"
+        save_file({"lm_head.weight": tensors.pop("lm_head.weight"), "embed_tokens.weight": torch.zeros(2, 2)}, head)
+        save_file(tensors, checkpoint / "model.safetensors")
+        code, said = self.generate(checkpoint, context=40)
+        self.assertEqual(code, 0)
+        self.assertIn("no output head: a check refuses an oracle of dflash2 without one; give --lm-head", said)
+        code, said = self.generate(checkpoint, "--lm-head", head, context=40)
+        self.assertEqual(code, 0, said)
+        _, again_provenance, again_inputs, again_stages = read_oracle(self.folder / "out.h5")
+        self.assertEqual(again_provenance["head"], provenance["head"])
+        self.assertIn("--lm-head", again_provenance["command"])
+        np.testing.assert_array_equal(again_inputs["anchor"], inputs["anchor"])
+        for run_name, run in stages.items():
+            for stage, value in run.items():
+                np.testing.assert_array_equal(again_stages[run_name][stage], value)
+        for wrong, reason in ((checkpoint / "model.safetensors", "has no tensor lm_head.weight"),
+                              (self.folder / "none", "cannot be read")):  # fmt: skip
+            code, said = self.generate(checkpoint, "--lm-head", wrong, context=40)
+            self.assertEqual(code, 3, said)
+            self.assertIn(reason, said)
+
     def test_a_head_of_another_shape_is_refused(self):
         checkpoint = make_checkpoint(self.folder / "short", lm_head=True)
         tensors = load_file(checkpoint / "model.safetensors")

@@ -31,40 +31,36 @@ class Tensors:
     path: Path
     record: dict
     ignored: list[str]
-    head: dict | None = None  # the record of the output head, when the checkpoint carries one
-    head_offset: int = 0  # of its first byte in the file
+    head: dict | None = None  # the record of the output head, where there is one
+    head_path: Path | None = None  # the file that holds it
+    head_offset: int = 0  # of its first byte there
     precision: str = "stored"
 
     @classmethod
-    def scan(cls, directory: Path, precision: str = "stored") -> Tensors:
+    def scan(cls, directory: Path, precision: str = "stored", head_file: Path | None = None) -> Tensors:
+        """The head is that of `head_file`, or else the checkpoint's own, or none."""
         path = directory / "model.safetensors"
         found = cls(path, {}, [], precision=precision)
-        try:
-            with path.open("rb") as stream:
-                length = int.from_bytes(stream.read(8), "little")
-                header = json.loads(stream.read(length))
-                base = 8 + length
-                for name, entry in sorted(header.items()):
-                    if name == "__metadata__":
-                        continue
-                    if name.startswith(IGNORED_PREFIXES) and name != HEAD:
-                        found.ignored.append(name)
-                        continue
-                    begin, end = entry["data_offsets"]
-                    record = {"dtype": entry["dtype"], "shape": entry["shape"],
-                              "sha256": digest_of(stream, base + begin, end - begin, path, name)}  # fmt: skip
-                    if name == HEAD:
-                        found.head = {"tensor": name, **record}
-                        found.head_offset = base + begin
-                    else:
-                        found.record[name] = record
-        except OSError as error:
-            raise Refused(
-                f"{path}: cannot be read ({error.strerror}). Expected the weights of the checkpoint; a full-size one "
-                "is made on demand with `dflash-parity synth`."
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise Refused(f"{path}: its header is not a safetensors header ({error}).") from error
+        own_head = head_file is None
+
+        def consumed(name: str) -> bool:
+            return own_head if name == HEAD else not name.startswith(IGNORED_PREFIXES)
+
+        hint = "the weights of the checkpoint; a full-size one is made on demand with `dflash-parity synth`"
+        for name, record, offset in records(path, consumed, hint):
+            if record is None:
+                found.ignored.append(name)
+            elif name == HEAD:
+                found.head, found.head_path, found.head_offset = {"tensor": name, **record}, path, offset
+            else:
+                found.record[name] = record
+        if own_head:
+            return found
+        for name, record, offset in records(head_file, lambda name: name == HEAD, "the target's weights"):
+            if record is not None:
+                found.head, found.head_path, found.head_offset = {"tensor": name, **record}, head_file, offset
+        if found.head is None:
+            raise Refused(f"{head_file}: has no tensor {HEAD}. Give the file of the target that holds its output head.")
         return found
 
     def load(self, dtype: torch.dtype, wanted=lambda name: True) -> dict[str, torch.Tensor]:
@@ -80,6 +76,29 @@ class Tensors:
                 except PrecisionError as error:
                     raise Refused(f"{self.path}: {error}") from error
         return state
+
+
+def records(path: Path, wanted, expected: str):
+    """Of each tensor of a safetensors file: its name, its record and the offset of its first byte; None and 0 for one
+    that is not wanted."""
+    try:
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(length))
+            for name, entry in sorted(header.items()):
+                if name == "__metadata__":
+                    continue
+                if not wanted(name):
+                    yield name, None, 0
+                    continue
+                begin, end = (8 + length + offset for offset in entry["data_offsets"])
+                record = {"dtype": entry["dtype"], "shape": entry["shape"],
+                          "sha256": digest_of(stream, begin, end - begin, path, name)}  # fmt: skip
+                yield name, record, begin
+    except OSError as error:
+        raise Refused(f"{path}: cannot be read ({error.strerror}). Expected {expected}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused(f"{path}: its header is not a safetensors header ({error}).") from error
 
 
 def digest_of(stream, begin: int, left: int, path: Path, name: str) -> str:
@@ -102,12 +121,12 @@ class Head(torch.nn.Module):
         record = tensors.head
         if record["dtype"] not in NUMPY or record["shape"] != [vocab, hidden]:
             raise Refused(
-                f"{tensors.path}: {HEAD} is {record['dtype']}{record['shape']}, expected F32, F16 or BF16 of "
+                f"{tensors.head_path}: {HEAD} is {record['dtype']}{record['shape']}, expected F32, F16 or BF16 of "
                 f"[{vocab}, {hidden}]: vocab_size and hidden_size of config.json."
             )
         self.kind = record["dtype"]
         self.dtype = dtype
-        self.data = np.memmap(tensors.path, NUMPY[self.kind], "r", tensors.head_offset, (vocab, hidden))
+        self.data = np.memmap(tensors.head_path, NUMPY[self.kind], "r", tensors.head_offset, (vocab, hidden))
 
     def rows(self, begin: int) -> torch.Tensor:
         # widened by numpy, below torch's dispatcher: reading a weight is no operation of the model
