@@ -33,7 +33,7 @@ static void print_total(const dp_soak *total) {
     for (int i = 0; i < DF_STAGE_COUNT; i++) {
         char name[DF_STAGE_NAME_MAX];
         if (total->judged[i] == 0) continue;
-        printf("%-24s bound over error, ordinary values: median %6.1f over %lld stage%s\n",
+        printf("%-24s bound over error, ordinary values: median %6.1f, the mean of %lld stage%s\n",
                df_stage_name((df_stage)i, 0, name) + (df_stage_per_layer((df_stage)i) ? strlen("layers.0.") : 0),
                total->tightness[i] / (double)total->judged[i], (long long)total->judged[i],
                dp_plural(total->judged[i]));

@@ -127,6 +127,15 @@ START_TEST(bench_does_not_time_a_program_that_is_wrong) {
 }
 END_TEST
 
+START_TEST(a_line_about_a_checkpoint_that_cannot_be_printed_is_an_error) {
+    char path[SCRATCH_PATH];
+    child_next.out = "/dev/full";
+    child_expect(CHILD("synth", "--config", "fixtures/small/tiny-edge/config.json", "--seed", "1", "--out",
+                       scratch_path("made", path)),
+                 4, "", "output.write");
+}
+END_TEST
+
 START_TEST(bench_figures_that_cannot_be_written_are_an_error) {
     char path[SCRATCH_PATH];
     child_expect(CHILD("bench", "--case", "tiny-edge", "--context", "8", "--repeat", "1", "--out",
@@ -146,6 +155,7 @@ void cli_add_others(Suite *suite) {
     tcase_add_test(tests, synth_writes_the_stored_checkpoint_again_or_nothing);
     tcase_add_test(tests, bench_measures_a_case_that_passes);
     tcase_add_test(tests, bench_does_not_time_a_program_that_is_wrong);
+    tcase_add_test(tests, a_line_about_a_checkpoint_that_cannot_be_printed_is_an_error);
     tcase_add_test(tests, bench_figures_that_cannot_be_written_are_an_error);
     suite_add_tcase(suite, tests);
 }

@@ -191,6 +191,8 @@ START_TEST(nothing_compared_and_no_list_are_no_pass_either) {
     ck_assert(!has(results, "result.json"));
     shell("cd '%s' && { sh reports/ci/ci.sh 2>err; [ $? -eq 2 ]; }", tree);
     holds(tree, "err", "usage: ");
+    shell("cd '%s' && { sh reports/ci/ci.sh --help 2>err; [ $? -eq 2 ]; }", tree);
+    holds(tree, "err", "usage: ");
 }
 END_TEST
 

@@ -11,10 +11,12 @@
 # PROGRAM  (environment) the program, when it is built already.
 set -eu
 
-if [ $# -lt 1 ]; then
+case ${1:--} in
+-*)
     echo "usage: reports/ci/ci.sh RESULTS [options of dflash-parity gate]" >&2
     exit 2
-fi
+    ;;
+esac
 
 # An absolute path of a folder, which is made.
 folder() { mkdir -p "$1" && (cd "$1" && pwd); }
