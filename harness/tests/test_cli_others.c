@@ -128,10 +128,8 @@ START_TEST(bench_does_not_time_a_program_that_is_wrong) {
 END_TEST
 
 START_TEST(a_line_about_a_checkpoint_that_cannot_be_printed_is_an_error) {
-    char path[SCRATCH_PATH];
     child_next.out = "/dev/full";
-    child_expect(CHILD("synth", "--config", "fixtures/small/tiny-edge/config.json", "--seed", "1", "--out",
-                       scratch_path("made", path)),
+    child_expect(CHILD("synth", "--config", "fixtures/small/tiny-edge/config.json", "--seed", "1", "--out", sf_folder),
                  4, "", "output.write");
 }
 END_TEST
