@@ -52,32 +52,23 @@ bool dp_bench_wants_table(int argc, char **argv) {
     return false;
 }
 
-static const char **own_option(const char *word, words *w, dp_table *t) {
-    const struct {
-        const char *word;
-        const char **value;
-    } options[] = {{"--context", &w->context}, {"--repeat", &w->repeat},           {"--as", &w->format},
-                   {"--configs", &t->configs}, {"--checkpoints", &t->checkpoints}, {"--torch", &t->python},
-                   {"--cases", &t->cases}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (strcmp(word, options[i].word) == 0) return options[i].value;
-    if (strcmp(word, "--geometry") != 0) return NULL;
-    return &w->geometry[w->geometries < DP_TABLE_GEOMETRIES ? w->geometries++ : DP_TABLE_GEOMETRIES];
-}
-
 /* -1: go on; otherwise the exit code. --geometry may be repeated, which the shared options do not know. */
 static int read_words(int argc, char **argv, words *w, dp_table *t, dp_run_options *run) {
+    const dp_option own[] = {{"--context", &w->context}, {"--repeat", &w->repeat},           {"--as", &w->format},
+                             {"--configs", &t->configs}, {"--checkpoints", &t->checkpoints}, {"--torch", &t->python},
+                             {"--cases", &t->cases}};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--geometry") != 0) {
-            const int taken = dp_take_run_option("bench", argc, argv, &i, run, &code);
-            if (taken < 0) return code;
-            if (taken > 0 || strcmp(argv[i], "--table") == 0) continue;
+        if (strcmp(argv[i], "--geometry") == 0) {
+            if (i + 1 >= argc) return dp_usage_error("bench", "%s needs a value", argv[i]);
+            w->geometry[w->geometries < DP_TABLE_GEOMETRIES ? w->geometries++ : DP_TABLE_GEOMETRIES] = argv[++i];
+            continue;
         }
-        const char **value = own_option(argv[i], w, t);
-        if (value == NULL) return dp_usage_error("bench", "unknown word '%s' beside --table", argv[i]);
-        if (i + 1 >= argc) return dp_usage_error("bench", "%s needs a value", argv[i]);
-        *value = argv[++i];
+        int taken = dp_take_run_option("bench", argc, argv, &i, run, &code);
+        if (taken == 0) taken = dp_take_option("bench", argc, argv, &i, own, sizeof own / sizeof *own, &code);
+        if (taken < 0) return code;
+        if (taken == 0 && strcmp(argv[i], "--table") != 0)
+            return dp_usage_error("bench", "unknown word '%s' beside --table", argv[i]);
     }
     return -1;
 }

@@ -21,7 +21,8 @@ static const char help[] =
     "first: when, commit, verdict, the share of its bar that the nearest stage used. A case whose share has grown "
     "over\n"
     "its last comparable runs (same oracle, weights, backend, class, precision) is a warning, however far it is from\n"
-    "its bar; a run that repeats the value before it says nothing and is not counted.\n"
+    "its bar; a run that repeats the value before it says nothing and is not counted. Runs of a case that cannot be\n"
+    "compared, such as of another class, are another series of it.\n"
     "\n"
     "  -k GLOB           only cases that GLOB matches\n"
     "  --last N          look at the last N runs of a case (default 20)\n"
@@ -162,8 +163,7 @@ static int show(const words *w, const dp_history *h, df_error *err) {
     for (int i = 0; i < h->torn_count && i < MOST_TORN; i++)
         printf("line %d of %s is no whole line of a run; it was left as it is and not counted\n", h->torn[i], w->path);
     if (h->torn_count > MOST_TORN) printf("nor are %d more of its lines\n", h->torn_count - MOST_TORN);
-    printf("%d run%s, %d case%s, %d with a drift that grows\n", h->lines, dp_plural(h->lines), count, dp_plural(count),
-           warnings);
+    printf("%d run%s, %d series, %d with a drift that grows\n", h->lines, dp_plural(h->lines), count, warnings);
     if (count == 0 && h->lines > 0 && w->filter != NULL)
         fprintf(stderr, "dflash-parity history: -k '%s' matches no case of %s; run it without -k.\n", w->filter,
                 w->path);

@@ -364,10 +364,10 @@ START_TEST(the_command_shows_the_table_and_the_warning_and_writes_the_plot) {
     size_t length;
     write_shares(share, 6);
     child_expect(CHILD("history", path), 0, "warn: the share has grown over 5 changes, by 4 % of the bar", "");
-    child_expect(CHILD("history", path), 0, "6 runs, 1 case, 1 with a drift that grows", "");
+    child_expect(CHILD("history", path), 0, "6 runs, 1 series, 1 with a drift that grows", "");
     child_expect(CHILD("history", path), 0, "beyond", "");
-    child_expect(CHILD("history", path, "--last", "3"), 0, "6 runs, 1 case, 0 with a drift that grows", "");
-    child_expect(CHILD("history", path, "-k", "two"), 5, "6 runs, 0 cases", "-k 'two' matches no case of ");
+    child_expect(CHILD("history", path, "--last", "3"), 0, "6 runs, 1 series, 0 with a drift that grows", "");
+    child_expect(CHILD("history", path, "-k", "two"), 5, "6 runs, 0 series", "-k 'two' matches no case of ");
     snprintf(folder, sizeof folder, "%s", sf_folder);
     child_expect(CHILD("history", path, "--plot", folder), 0, NULL, NULL);
     char *text = scratch_read(scratch_path("drift.dat", data), &length);
