@@ -30,7 +30,7 @@ df_status dp_render(const dp_result_file *file, dp_report_format format, char **
     *out = NULL;
     if (formats[format].render == NULL) {
         const dp_html_options options = {.keep = NULL};
-        return dp_render_html(file->document, &options, out, err);
+        return dp_render_html(file, &options, out, err);
     }
     FILE *to = open_memstream(out, &length);
     if (to == NULL) return df_fail_memory(err, "the report", 0);

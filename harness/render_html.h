@@ -4,17 +4,14 @@
 #ifndef DP_RENDER_HTML_H
 #define DP_RENDER_HTML_H
 
-#include "dflash.h"
-
-#include <cjson/cJSON.h>
-#include <stdio.h>
+#include "result_file.h"
 
 typedef struct dp_html_options {
     const char *keep; /* folder for plot data and pictures; NULL: they are removed once they are in the page */
 } dp_html_options;
 
-/* Writes the page of a document that was read as a result file (reports/RESULT.md, version 2) into *page, which the
- * caller frees. Missing plots are told on the page and change nothing else. Codes: "memory", those of plot data. */
-df_status dp_render_html(const cJSON *document, const dp_html_options *options, char **page, df_error *err);
+/* Writes the page of a result file (reports/RESULT.md) into *page, which the caller frees. Missing plots are told on
+ * the page and change nothing else. Codes: "memory", those of plot data. */
+df_status dp_render_html(const dp_result_file *file, const dp_html_options *options, char **page, df_error *err);
 
 #endif
