@@ -300,7 +300,12 @@ df_status dp_postmortem_html(const dp_postmortem *story, const char *keep, char 
     fputs("<h2 id=\"paste\">Text to paste</h2>\n", to);
     dp_html_command(to, markdown);
     dp_html_end(to);
-    dp_html_plots_end(&plots);
+    df_error lost;
+    const df_status kept = dp_html_plots_end(&plots, &lost);
+    if (status == DF_OK && kept != DF_OK) {
+        status = kept;
+        *err = lost;
+    }
     free(markdown);
     const bool failed = ferror(to) != 0;
     if ((fclose(to) != 0 || failed) && status == DF_OK) status = df_fail_memory(err, "the page", length);

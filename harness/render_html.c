@@ -401,11 +401,12 @@ df_status dp_render_html(const dp_result_file *file, const dp_html_options *opti
     for (int i = 0; i < file->count; i++) p.failing += !passes(&file->item[i]);
     dp_html_plots_begin(&p.plots, options->keep);
     const bool written = write_page(&p);
-    dp_html_plots_end(&p.plots);
+    df_status status = dp_html_plots_end(&p.plots, err);
     free(p.shown);
     const bool failed = ferror(p.to) != 0 || !written;
-    if (fclose(p.to) == 0 && !failed) return DF_OK;
+    if (fclose(p.to) != 0 || failed) status = df_fail_memory(err, "the page", length);
+    if (status == DF_OK) return DF_OK;
     free(*out);
     *out = NULL;
-    return df_fail_memory(err, "the page", length);
+    return status;
 }

@@ -27,14 +27,18 @@ void dp_html_ratio(FILE *to, double value);
 /* Names and values of an object, objects inside it as dotted names; a row a value. */
 void dp_html_fields(FILE *to, const cJSON *object);
 
-/* Plots of one page. `why` holds what the page says in their place when they cannot be drawn; it is empty otherwise. */
+/* Plots of one page. `why` holds what the page says in their place when they cannot be drawn; it is empty otherwise.
+ * A picture that is missing is no error; with `keep` a file that could not be written to that folder is one, and the
+ * first of them is what dp_html_plots_end returns. */
 typedef struct dp_html_plots {
     dp_plots plots;
-    bool begun;
+    bool begun, keep;
     char why[1024];
+    df_status status; /* of the kept files */
+    df_error err;
 } dp_html_plots;
 void dp_html_plots_begin(dp_html_plots *p, const char *keep);
-void dp_html_plots_end(dp_html_plots *p);
+df_status dp_html_plots_end(dp_html_plots *p, df_error *err);
 
 /* Draws every plot that a case has data for; `index` keeps the names of several cases apart. Returns how many. */
 int dp_html_case_plots(FILE *to, dp_html_plots *p, const dp_result_case *item, int index);

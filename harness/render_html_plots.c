@@ -40,16 +40,27 @@ static const struct {
      "cannot change. Below it the token can."},
 };
 
-void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
-    df_error err = {.message = ""};
-    p->why[0] = '\0';
-    p->begun = dp_plots_begin(keep, &p->plots, &err) == DF_OK;
-    if (!p->begun) snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+/* A data file or a script is not there: for a page a plot that is missing, for a kept folder an error. */
+static void not_written(dp_html_plots *p, df_status status, const df_error *err) {
+    snprintf(p->why, sizeof p->why, "%.1000s", err->message);
+    if (!p->keep || p->status != DF_OK) return;
+    p->status = status;
+    p->err = *err;
 }
 
-void dp_html_plots_end(dp_html_plots *p) {
+void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
+    df_error err = {.message = ""};
+    *p = (dp_html_plots){.keep = keep != NULL};
+    const df_status status = dp_plots_begin(keep, &p->plots, &err);
+    p->begun = status == DF_OK;
+    if (!p->begun) not_written(p, status, &err);
+}
+
+df_status dp_html_plots_end(dp_html_plots *p, df_error *err) {
     if (p->begun) dp_plots_end(&p->plots);
     p->begun = false;
+    if (p->status != DF_OK) *err = p->err;
+    return p->status;
 }
 
 bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *name, const char *title,
@@ -58,7 +69,12 @@ bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *
     char *svg = NULL, *text = NULL;
     size_t length = 0;
     if (!p->begun) return false;
-    df_status status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
+    df_status status = dp_plots_keep_script(&p->plots, script, &err);
+    if (status != DF_OK) {
+        not_written(p, status, &err);
+        return false;
+    }
+    status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
     /* Written aside first, so that a picture that is refused half-way leaves nothing on the page. */
     FILE *aside = status == DF_OK ? open_memstream(&text, &length) : NULL;
     if (aside != NULL) status = dp_svg_inline(aside, svg, name, title, &err);
@@ -90,8 +106,9 @@ int dp_html_case_plots(FILE *to, dp_html_plots *p, const dp_result_case *item, i
         char name[64], title[256];
         bool any = false;
         snprintf(name, sizeof name, "case%d-%s", index, dp_plot_script((dp_plot)i));
-        if (dp_plot_write(&p->plots, (dp_plot)i, &item->result, name, &any, &err) != DF_OK) {
-            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+        const df_status status = dp_plot_write(&p->plots, (dp_plot)i, &item->result, name, &any, &err);
+        if (status != DF_OK) {
+            not_written(p, status, &err);
             continue;
         }
         if (!any) continue;
@@ -146,6 +163,7 @@ int dp_html_ladders(FILE *to, dp_html_plots *p, const dp_result_file *file) {
     int drawn = 0;
     for (int first = 0; first < file->count; first++) {
         const char *path = file->item[first].options.checkpoint;
+        df_status status = DF_OK;
         df_error err = {.message = ""};
         char name[32], title[256];
         bool seen = path[0] == '\0';
@@ -158,9 +176,11 @@ int dp_html_ladders(FILE *to, dp_html_plots *p, const dp_result_file *file) {
         snprintf(title, sizeof title, "Error after each layer, by precision: %.200s", file->item[first].name);
         if (l == NULL)
             snprintf(p->why, sizeof p->why, "Memory did not suffice for a plot.");
-        else if (l->count > 1 && dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err) != DF_OK)
-            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
         else if (l->count > 1)
+            status = dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err);
+        if (status != DF_OK)
+            not_written(p, status, &err);
+        else if (l != NULL && l->count > 1)
             drawn += dp_html_figure(to, p, "ladder", name, title,
                                     "Each curve is the run in one precision against the float64 reference of the same "
                                     "weights as that precision holds them: the distance is that of the arithmetic.");
