@@ -28,7 +28,7 @@ static const char help[] =
     "along\n"
     "                    the commits of --repo, runs of one commit by time; given: as named\n"
     "  --repo DIR        the repository that the runs were built from; the commits between good and bad are listed\n"
-    "  --keep-data DIR   keep the plots and their data in DIR\n"
+    "  --keep-data DIR   leave in DIR the data of every plot of the page, the script that draws it and the picture\n"
     "  --help            this text\n"
     "\n"
     "Exit codes: 0 the story was written, whatever it tells; 2 usage, 3 refused (no result or recording, or of "
@@ -99,6 +99,8 @@ int cmd_postmortem(int argc, char **argv) {
     if (w.read.count == 0) code = dp_usage_error("postmortem", "RUN is missing");
     if (code == DP_EXIT_PASS && w.read.order == DP_ORDER_REVISION && w.read.repository == NULL)
         code = dp_usage_error("postmortem", "--order revision needs --repo DIR, the repository that tells the order");
+    if (code == DP_EXIT_PASS && w.keep != NULL && w.out == NULL)
+        code = dp_usage_error("postmortem", "--keep-data keeps the plots of the page and needs --out FILE");
     if (code != DP_EXIT_PASS) goto cleanup;
     dp_destinations files = {.command = "postmortem"};
     dp_destination_add(&files, (dp_destination){"--out", w.out, false});

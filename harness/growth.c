@@ -41,28 +41,15 @@ double dp_added_share(const dp_stage_result *stage) {
     return fmax(over(alone->noise, alone->noise_bar), over(alone->peak, alone->peak_bar));
 }
 
-static const dp_stage_result *find(const dp_result *result, const char *name) {
-    for (int i = 0; i < result->stage_count; i++)
-        if (strcmp(result->stage[i].name, name) == 0) return &result->stage[i];
-    return NULL;
-}
-
-/* The layer of a compared stage; -1 outside the layers. */
-static int layer_of(const dp_stage_result *stage) {
-    df_stage which;
-    int layer = -1;
-    return df_stage_parse(stage->name, &which, &layer) ? layer : -1;
-}
-
 static const dp_stage_result *layer_output(const dp_result *result, int layer) {
     char name[DF_STAGE_NAME_MAX];
-    return find(result, df_stage_name(DF_STAGE_LAYER_OUT, layer, name));
+    return dp_stage_named(result, df_stage_name(DF_STAGE_LAYER_OUT, layer, name));
 }
 
 static void find_source(const dp_result *result, dp_layer_growth *growth) {
     for (int i = 0; i < result->stage_count; i++) {
         const dp_stage_result *stage = &result->stage[i];
-        if (layer_of(stage) != growth->layer || !stage->isolated.judged) continue;
+        if (dp_stage_layer(stage) != growth->layer || !stage->isolated.judged) continue;
         const double share = dp_added_share(stage);
         if (growth->source[0] != '\0' && !(share > growth->source_share)) continue;
         memcpy(growth->source, stage->name, sizeof growth->source);
@@ -73,7 +60,7 @@ static void find_source(const dp_result *result, dp_layer_growth *growth) {
 df_status dp_growth(dp_result *result, df_error *err) {
     int layers = 0;
     for (int i = 0; i < result->stage_count; i++) {
-        const int layer = layer_of(&result->stage[i]);
+        const int layer = dp_stage_layer(&result->stage[i]);
         result->stage[i].share = dp_share_of(&result->stage[i]);
         if (layer >= layers) layers = layer + 1;
     }

@@ -1,5 +1,5 @@
 /*
- * plot_files.h - the data that the gnuplot scripts of reports/ draw, taken from a case of a result file.
+ * plot_files.h - the data that the gnuplot scripts of reports/ draw, taken from the result of a case.
  *
  * A file is a few blocks of columns, each named by the comment before it; the scripts say which. A zero becomes the
  * labelled floor, and what is not finite leaves its curve and becomes a series of its own.
@@ -8,8 +8,7 @@
 #define DP_PLOT_FILES_H
 
 #include "plot_run.h"
-
-#include <cjson/cJSON.h>
+#include "run_check.h"
 
 /* Where a zero and a value that is not finite are drawn on a logarithmic axis of errors; the scripts label both. */
 #define DP_PLOT_FLOOR 1e-12
@@ -32,14 +31,14 @@ const char *dp_plot_script(dp_plot plot); /* "stages": the script and the stem o
 
 /* Writes (folder)/(name).dat for a case. *any tells whether the case holds something to draw; without it no file is
  * written. Codes: "plot.data". */
-df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const cJSON *item, const char *name, bool *any,
+df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const dp_result *result, const char *name, bool *any,
                         df_error *err);
 
 /* The stage that scatter and ulp show: the one that diverged first, or else the one with the least headroom; "". */
-const char *dp_plot_focus(const cJSON *item);
+const char *dp_plot_focus(const dp_result *result);
 
 /* What the margins are of: the stage that picks the tokens; NULL when there is none. */
-const cJSON *dp_plot_margins(const cJSON *item);
+const dp_margins *dp_plot_margins(const dp_result *result);
 
 /* One curve of several runs: a label, and for each point its own label and value. */
 typedef struct dp_plot_curve {

@@ -7,8 +7,6 @@
  */
 #include "plot_parts.h"
 
-#include "result_view.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +21,8 @@ typedef struct layout {
     int context, block, fold, context_lines, lines;
 } layout;
 
-static layout layout_of(const cJSON *item) {
-    layout l = {.context = (int)dp_view_count(item, "context_rows"), .block = (int)dp_view_count(item, "block_rows")};
+static layout layout_of(const dp_result *result) {
+    layout l = {.context = result->context, .block = result->block};
     l.fold = l.context > CONTEXT_LINES ? (l.context + CONTEXT_LINES - 1) / CONTEXT_LINES : 1;
     l.context_lines = (l.context + l.fold - 1) / l.fold;
     l.lines = l.context_lines + l.block;
@@ -50,20 +48,17 @@ static double cell(double error) {
 }
 
 /* The column of one stage: NAN where nothing was compared. */
-static void column_of(const layout *l, const cJSON *stage, double *column) {
-    const cJSON *rows = dp_view(stage, "rows"), *entry, *shape = dp_view(stage, "shape");
-    const char *name = dp_view_text(stage, "name");
-    const long group = dp_view_count(stage, "row_group") > 0 ? dp_view_count(stage, "row_group") : 1;
-    int total = shape != NULL ? (int)dp_view_value(shape->child) : 0;
-    if (strncmp(name, "kv.", 3) == 0) total = cJSON_GetArraySize(rows) * (int)group;
+static void column_of(const layout *l, const dp_stage_result *stage, const dp_stage_plot *plot, double *column) {
+    const bool kv = strncmp(stage->name, "kv.", 3) == 0;
+    const int total = (int)(kv ? plot->rows * plot->row_group : stage->dim[0]);
     for (int i = 0; i < l->lines; i++) column[i] = NAN;
     int row = 0;
-    cJSON_ArrayForEach(entry, rows) {
-        for (int i = 0; i < group && row < total; i++, row++) {
-            const int token = token_of(l, name, total, row);
-            if (token < 0 || token >= l->context + l->block || cJSON_IsNull(entry)) continue;
+    for (int entry = 0; entry < plot->rows; entry++) {
+        for (int i = 0; i < plot->row_group && row < total; i++, row++) {
+            const int token = token_of(l, stage->name, total, row);
+            if (token < 0 || token >= l->context + l->block || plot->row[entry] < 0) continue;
             double *at = &column[line_of(l, token)];
-            const double value = cell(dp_view_value(entry));
+            const double value = cell(plot->row[entry]);
             if (!(*at >= value)) *at = value;
         }
     }
@@ -80,21 +75,21 @@ static void write_lines(FILE *to, const layout *l) {
     fputs("\n\n", to);
 }
 
-bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed) {
-    const cJSON *stages = dp_view(item, "stages"), *stage;
-    const layout l = layout_of(item);
-    const int count = cJSON_GetArraySize(stages), first = dp_plot_first(item);
+bool dp_plot_write_heatmap(FILE *to, const dp_result *result, bool *failed) {
+    const layout l = layout_of(result);
+    const int count = result->stage_count, first = dp_plot_first(result);
     if (count < 2 || l.lines < 2) return false;
     double *cells = malloc((size_t)count * (size_t)l.lines * sizeof *cells);
     *failed = cells == NULL;
     if (cells == NULL) return false;
-    int x = 0, marks = 0;
+    int marks = 0;
     bool any = false;
-    cJSON_ArrayForEach(stage, stages) column_of(&l, stage, cells + (size_t)x++ * (size_t)l.lines);
+    for (int x = 0; x < count; x++)
+        column_of(&l, &result->stage[x], &result->plot.stage[x], cells + (size_t)x * (size_t)l.lines);
     write_lines(to, &l);
     fputs("# cells\n", to);
     for (int y = 0; y < l.lines; y++) {
-        for (x = 0; x < count; x++) {
+        for (int x = 0; x < count; x++) {
             const double value = cells[(size_t)x * (size_t)l.lines + (size_t)y];
             any = any || !isnan(value);
             if (isnan(value))
@@ -105,14 +100,14 @@ bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed) {
         fputc('\n', to);
     }
     fputc('\n', to);
-    for (x = 0; x < count; x++)
+    for (int x = 0; x < count; x++)
         for (int y = 0; y < l.lines; y++)
             if (cells[(size_t)x * (size_t)l.lines + (size_t)y] == NOT_FINITE && marks < MOST_MARKS) {
                 dp_plot_block(to, "not-finite", &marks);
                 fprintf(to, "%d %d\n", x, y);
             }
     dp_plot_block_end(to, marks);
-    dp_plot_groups(to, stages, -0.5, l.lines - 0.5, -0.5 - 0.035 * l.lines);
+    dp_plot_groups(to, result, -0.5, l.lines - 0.5, -0.5 - 0.035 * l.lines);
     if (first >= 0) fprintf(to, "# first\n%d -0.5\n%d %g\n\n\n", first, first, l.lines - 0.5);
     free(cells);
     return any;

@@ -2,8 +2,8 @@
 #ifndef DP_PLOT_PARTS_H
 #define DP_PLOT_PARTS_H
 
-#include <cjson/cJSON.h>
-#include <stdbool.h>
+#include "run_check.h"
+
 #include <stdio.h>
 
 /* Where an error is drawn on a logarithmic axis: zero on the floor, everything else above it. */
@@ -18,12 +18,12 @@ void dp_plot_block_end(FILE *to, int rows);
 
 /* The blocks "borders" (upright lines from low to high between the layers) and "groups" (their names at height label).
  */
-void dp_plot_groups(FILE *to, const cJSON *stages, double low, double high, double label);
+void dp_plot_groups(FILE *to, const dp_result *result, double low, double high, double label);
 
 /* Position of the stage that diverged first; -1 when none did. */
-int dp_plot_first(const cJSON *item);
+int dp_plot_first(const dp_result *result);
 
 /* False without data; *failed is set when memory did not suffice. */
-bool dp_plot_write_heatmap(FILE *to, const cJSON *item, bool *failed);
+bool dp_plot_write_heatmap(FILE *to, const dp_result *result, bool *failed);
 
 #endif

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_SVG = 8 << 20, MOST_LOG = 1 << 20, QUOTED = 2 * DP_PLOT_PATH };
+enum { MOST_SVG = 8 << 20, MOST_SCRIPT = 1 << 20, MOST_LOG = 1 << 20, QUOTED = 2 * DP_PLOT_PATH };
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
@@ -53,16 +53,35 @@ df_status dp_plots_begin(const char *keep, dp_plots *out, df_error *err) {
                        "one.",
                        strlen(keep), sizeof out->folder);
     snprintf(out->folder, sizeof out->folder, "%s", keep);
-    if (mkdir(out->folder, 0777) == 0 || errno == EEXIST) return DF_OK;
-    return df_fail(err, DF_ERR_IO, "plot.folder",
-                   "Cannot make the folder %s for plots: %s. Check that its parent exists and can be written.",
-                   out->folder, strerror(errno));
+    struct stat found;
+    if (mkdir(out->folder, 0777) == 0) return DF_OK;
+    if (errno == EEXIST && stat(out->folder, &found) == 0 && S_ISDIR(found.st_mode)) return DF_OK;
+    return df_fail(
+        err, DF_ERR_IO, "plot.folder",
+        "Cannot make the folder %s for plots: %s. Check that its parent exists and can be written, and that no file "
+        "stands there.",
+        out->folder, strerror(errno));
 }
 
 void dp_plots_end(dp_plots *plots) {
     dp_progress_end(&plots->progress);
     if (plots->temporary) dp_scratch_remove(plots->folder);
     plots->temporary = false;
+}
+
+df_status dp_plots_keep_script(const dp_plots *plots, const char *script, df_error *err) {
+    char from[DP_PLOT_PATH], to[DP_PLOT_PATH], *text = NULL, *there = NULL;
+    df_error absent;
+    if (plots->temporary) return DF_OK;
+    snprintf(from, sizeof from, "%s/%s.gp", plots->scripts, script);
+    snprintf(to, sizeof to, "%s/%s.gp", plots->folder, script);
+    TRY(dp_text_file_read(from, MOST_SCRIPT, &text, err));
+    /* One that is the same is left alone: the folder may be that of the scripts. */
+    const bool same = dp_text_file_read(to, MOST_SCRIPT, &there, &absent) == DF_OK && strcmp(there, text) == 0;
+    const df_status status = same ? DF_OK : dp_text_file_write(to, text, err);
+    free(there);
+    free(text);
+    return status;
 }
 
 /* ---- gnuplot ----------------------------------------------------------------------------------------------------- */

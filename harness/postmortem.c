@@ -111,12 +111,6 @@ static df_status check_series(const dp_postmortem *story, df_error *err) {
 
 static bool passes(const dp_result_case *item) { return item->result.verdict == DP_PASS; }
 
-static const dp_stage_result *stage_of(const dp_result *result, const char *name) {
-    for (int i = 0; i < result->stage_count; i++)
-        if (strcmp(result->stage[i].name, name) == 0) return &result->stage[i];
-    return NULL;
-}
-
 static bool has_arm(const dp_result *result, const char *name) {
     for (int i = 0; i < result->arm_count; i++)
         if (strcmp(result->arm[i].name, name) == 0) return true;
@@ -129,7 +123,7 @@ static bool compared(const dp_result *good, const dp_result *bad) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(bad, &by);
     if (first != NULL) {
-        const dp_stage_result *stage = stage_of(good, first->name);
+        const dp_stage_result *stage = dp_stage_named(good, first->name);
         return stage != NULL && (!first->pass || stage->isolated.judged);
     }
     for (int i = 0; i < bad->arm_count; i++)

@@ -111,6 +111,7 @@ void dp_past_commits_release(dp_past_commits *commits);
 /* Name of a run for people: commit (with + when dirty) and start. */
 enum { DP_RUN_NAME = 112 };
 const char *dp_past_run_name(const dp_past_run *run, char name[DP_RUN_NAME]);
+const char *dp_past_commit(const dp_past_run *run);      /* "" when there is none on record */
 const char *dp_past_commit_name(const dp_past_run *run); /* "no commit" when there is none on record */
 bool dp_past_dirty(const dp_past_run *run);
 

@@ -8,7 +8,6 @@
 #include "postmortem.h"
 
 #include "error.h"
-#include "result_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,14 +107,16 @@ static df_status compare_runs(list *l, const dp_postmortem *story, const dp_past
     const cJSON *from = story->run[before].environment, *to = story->run[after].environment;
     TRY(compare_objects(l, "environment", from, to, true));
     list_missing(l, "environment.", from, to, of_environment, true);
-    from = item->in_run[before]->object;
-    to = item->in_run[after]->object;
-    TRY(compare_objects(l, "checkpoint", dp_view(from, "checkpoint"), dp_view(to, "checkpoint"), false));
-    list_missing(l, "checkpoint.", dp_view(from, "checkpoint"), dp_view(to, "checkpoint"), of_checkpoint, false);
-    TRY(compare_objects(l, "oracle", dp_view(from, "oracle"), dp_view(to, "oracle"), false));
-    list_missing(l, "oracle.", dp_view(from, "oracle"), dp_view(to, "oracle"), of_oracle, false);
+    const dp_result_case *good = item->in_run[before], *bad = item->in_run[after];
+    TRY(compare_objects(l, "checkpoint", good->checkpoint, bad->checkpoint, false));
+    list_missing(l, "checkpoint.", good->checkpoint, bad->checkpoint, of_checkpoint, false);
+    TRY(compare_objects(l, "oracle", good->oracle, bad->oracle, false));
+    list_missing(l, "oracle.", good->oracle, bad->oracle, of_oracle, false);
+    from = good->object;
+    to = bad->object;
     for (size_t i = 0; of_case[i] != NULL; i++)
-        TRY(compare(l, of_case[i], dp_view(from, of_case[i]), dp_view(to, of_case[i]), false));
+        TRY(compare(l, of_case[i], cJSON_GetObjectItemCaseSensitive(from, of_case[i]),
+                    cJSON_GetObjectItemCaseSensitive(to, of_case[i]), false));
     list_missing(l, "", from, to, of_case, false);
     return compare(l, "device", cJSON_GetObjectItemCaseSensitive(from, "device"),
                    cJSON_GetObjectItemCaseSensitive(to, "device"), true);

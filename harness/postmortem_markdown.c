@@ -75,10 +75,10 @@ static void about_case(FILE *to, const dp_postmortem *story, const dp_past_case 
     paragraph(to, &aside);
 }
 
-static void about_run(FILE *to, const dp_result_case *bad, void (*words)(FILE *, const cJSON *)) {
+static void about_run(FILE *to, const dp_result_case *bad, void (*words)(FILE *, const dp_result_case *)) {
     dp_aside aside;
     if (!dp_aside_begin(&aside)) return;
-    words(aside.to, bad->object);
+    words(aside.to, bad);
     paragraph(to, &aside);
 }
 

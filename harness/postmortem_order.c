@@ -7,7 +7,6 @@
 #include "clock.h"
 #include "error.h"
 #include "process.h"
-#include "result_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +56,7 @@ static bool is_hash(const char *text) {
 }
 
 static df_status find_commit(const dp_postmortem *story, dp_past_run *run, const char *scratch, df_error *err) {
-    const char *name = dp_view_text(run->environment, "commit");
+    const char *name = dp_past_commit(run);
     df_error why;
     if (!is_hash(name)) {
         if (story->options.order != DP_ORDER_REVISION) return DF_OK;

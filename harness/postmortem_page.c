@@ -46,9 +46,9 @@ static void case_cell(FILE *to, const dp_result_case *item) {
         fputs("<span class=\"soft\">not run</span>", to);
     else
         dp_html_verdict(to, dp_verdict_name(item->result.verdict));
-    if (item != NULL && dp_story_stage(item->object)[0] != '\0') {
+    if (item != NULL && dp_story_stage(item)[0] != '\0') {
         fputs(" <code>", to);
-        dp_html_text(to, dp_story_stage(item->object));
+        dp_html_text(to, dp_story_stage(item));
         fputs("</code>", to);
     }
     fputs("</td>", to);
@@ -228,7 +228,7 @@ static df_status drift(FILE *to, const dp_postmortem *story, dp_html_plots *plot
 
 static df_status one_case(FILE *to, const dp_postmortem *story, dp_html_plots *plots, int index, df_error *err) {
     const dp_past_case *item = &story->item[index];
-    const cJSON *bad = told(item)->object;
+    const dp_result_case *bad = told(item);
     dp_aside bits;
     fprintf(to, "<section id=\"case-%d\">\n<h2>", index + 1);
     dp_html_text(to, item->name);
@@ -244,13 +244,13 @@ static df_status one_case(FILE *to, const dp_postmortem *story, dp_html_plots *p
     dp_html_story(to, bad, dp_story_tokens, "");
     TRY(changes(to, story, item, err));
     fputs("<p>To see it again:</p>\n", to);
-    dp_html_command(to, told(item)->command);
+    dp_html_command(to, bad->command);
     dp_html_case_plots(to, plots, bad, index + 1);
-    dp_html_growth(to, bad);
-    dp_html_tokens(to, bad);
-    if (told(item)->result.stage_count > 0) {
+    dp_html_growth(to, &bad->result);
+    dp_html_tokens(to, &bad->result);
+    if (bad->result.stage_count > 0) {
         fputs("<h3>Stages of the first bad run</h3>\n", to);
-        dp_html_stages(to, bad);
+        dp_html_stages(to, &bad->result);
     }
     fputs("</section>\n", to);
     return DF_OK;
@@ -300,7 +300,12 @@ df_status dp_postmortem_html(const dp_postmortem *story, const char *keep, char 
     fputs("<h2 id=\"paste\">Text to paste</h2>\n", to);
     dp_html_command(to, markdown);
     dp_html_end(to);
-    dp_html_plots_end(&plots);
+    df_error lost;
+    const df_status kept = dp_html_plots_end(&plots, &lost);
+    if (status == DF_OK && kept != DF_OK) {
+        status = kept;
+        *err = lost;
+    }
     free(markdown);
     const bool failed = ferror(to) != 0;
     if ((fclose(to) != 0 || failed) && status == DF_OK) status = df_fail_memory(err, "the page", length);

@@ -122,7 +122,8 @@ static df_status take_stages(const dp_file_comparison *c, dp_past_recording *rec
         pair->lacking = from->fault != DP_FAULT_NONE;
         memcpy(pair->name, to->name, sizeof pair->name);
         out->failed_stages += !to->pass;
-        out->warnings += to->pass && to->headroom < DP_WARN_HEADROOM;
+        to->warn = to->pass && to->headroom < DP_WARN_HEADROOM;
+        out->warnings += to->warn;
     }
     return DF_OK;
 }

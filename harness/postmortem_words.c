@@ -4,7 +4,6 @@
 #include "coordinates.h"
 #include "divergence.h"
 #include "dtype.h"
-#include "result_view.h"
 #include "stage_words.h"
 #include "story.h"
 
@@ -23,15 +22,21 @@ static void ticked(FILE *to, const char *name) {
     fputc('`', to);
 }
 
-bool dp_past_dirty(const dp_past_run *run) { return dp_view_true(run->environment, "dirty"); }
+bool dp_past_dirty(const dp_past_run *run) {
+    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(run->environment, "dirty"));
+}
+
+const char *dp_past_commit(const dp_past_run *run) {
+    const char *commit = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(run->environment, "commit"));
+    return commit != NULL ? commit : "";
+}
 
 const char *dp_past_commit_name(const dp_past_run *run) {
-    const char *commit = dp_view_text(run->environment, "commit");
-    return commit[0] != '\0' ? commit : "no commit";
+    return dp_past_commit(run)[0] != '\0' ? dp_past_commit(run) : "no commit";
 }
 
 const char *dp_past_run_name(const dp_past_run *run, char name[DP_RUN_NAME]) {
-    const bool named = dp_view_text(run->environment, "commit")[0] != '\0';
+    const bool named = dp_past_commit(run)[0] != '\0';
     snprintf(name, DP_RUN_NAME, "%.40s%s %s %.40s", named ? dp_past_commit_name(run) : last_part(run->path),
              dp_past_dirty(run) ? "+" : "", run->is_recording ? "recorded" : "of", run->when);
     return name;
@@ -59,7 +64,7 @@ void dp_postmortem_outcome(FILE *to, const dp_postmortem *story, const dp_past_c
         fputs(" has no good run here; the first bad one is ", to);
     run_name(to, story, item->first_bad);
     fputs(", where it ", to);
-    dp_story_headline(to, item->in_run[item->first_bad]->object);
+    dp_story_headline(to, item->in_run[item->first_bad]);
     fputs(".", to);
     if (item->bad_before > 0) {
         fprintf(to, " It comes and goes: before that it did not pass in %d run%s, ", item->bad_before,
@@ -134,7 +139,7 @@ void dp_postmortem_begin(FILE *to, const dp_postmortem *story, const dp_past_cas
     bool integer;
     const dp_pair_stage *first = run->is_recording && run->recording.by_bits ? first_failure(run, &integer) : NULL;
     if (first == NULL) {
-        dp_story_begin(to, item->in_run[item->first_bad]->object);
+        dp_story_begin(to, item->in_run[item->first_bad]);
         return;
     }
     ticked(to, item->name);

@@ -25,12 +25,12 @@ bool dp_report_format_parse(const char *name, size_t length, dp_report_format *o
     return false;
 }
 
-df_status dp_render(const dp_result_file *file, dp_report_format format, char **out, df_error *err) {
+df_status dp_render(const dp_result_file *file, dp_report_format format, const char *keep, char **out, df_error *err) {
     size_t length = 0;
     *out = NULL;
     if (formats[format].render == NULL) {
-        const dp_html_options options = {.keep = NULL};
-        return dp_render_html(file->document, &options, out, err);
+        const dp_html_options options = {.keep = keep};
+        return dp_render_html(file, &options, out, err);
     }
     FILE *to = open_memstream(out, &length);
     if (to == NULL) return df_fail_memory(err, "the report", 0);

@@ -22,8 +22,9 @@ typedef enum dp_report_format {
 /* The format that `length` bytes of `name` spell. False: there is none. */
 bool dp_report_format_parse(const char *name, size_t length, dp_report_format *out);
 
-/* Renders into a string that the caller frees. Codes: "memory" and those of the format. */
-df_status dp_render(const dp_result_file *file, dp_report_format format, char **out, df_error *err);
+/* Renders into a string that the caller frees. `keep`: a folder for the plots of a page and what they are drawn from;
+ * NULL: none. Codes: "memory" and those of the format. */
+df_status dp_render(const dp_result_file *file, dp_report_format format, const char *keep, char **out, df_error *err);
 
 /* One case of a gate: its line, what failed in it, why it was refused. */
 void dp_render_case(FILE *to, const char *name, const dp_result *result);

@@ -8,8 +8,8 @@
 
 #include "error.h"
 #include "html.h"
+#include "json_number.h"
 #include "render_html_parts.h"
-#include "result_view.h"
 #include "story.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ enum {
 enum { SECTION = 1, PLOTS = 2, TABLES = 4 };
 
 typedef struct page {
-    const cJSON *document, *cases;
+    const dp_result_file *file;
     FILE *to;
     dp_html_plots plots;
     int failing;
@@ -39,27 +39,22 @@ typedef struct page {
     unsigned char *shown; /* [number of cases] */
 } page;
 
-static bool passes(const cJSON *item) { return strcmp(dp_view_text(item, "verdict"), "PASS") == 0; }
-
-static int count_of(const page *p) { return cJSON_GetArraySize(p->cases); }
+static bool passes(const dp_result_case *item) { return item->result.verdict == DP_PASS; }
 
 /* The largest error of a case's stages over its bar; ids have no error size and are left out. */
-static double largest_error(const cJSON *item) {
+static double largest_error(const dp_result_case *item) {
     double largest = -INFINITY;
-    const cJSON *stage;
-    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
-        if (dp_view_true(stage, "exact")) continue;
-        largest = fmax(largest, 1 - dp_view_number(stage, "headroom"));
-    }
+    for (int i = 0; i < item->result.stage_count; i++)
+        if (!item->result.stage[i].exact) largest = fmax(largest, 1 - item->result.stage[i].headroom);
     return largest;
 }
 
 /* The first case with the verdict of the whole; of a pass, the one that is nearest to a bar. */
-static const cJSON *leading_case(const page *p) {
-    const cJSON *item, *lead = NULL;
-    const char *verdict = dp_view_text(p->document, "verdict");
-    cJSON_ArrayForEach(item, p->cases) {
-        if (!passes(item) && strcmp(dp_view_text(item, "verdict"), verdict) == 0) return item;
+static const dp_result_case *leading_case(const page *p) {
+    const dp_result_case *lead = NULL;
+    for (int i = 0; i < p->file->count; i++) {
+        const dp_result_case *item = &p->file->item[i];
+        if (!passes(item) && item->result.verdict == p->file->verdict) return item;
         if (lead == NULL || (passes(lead) && !passes(item)) ||
             (passes(lead) && passes(item) && largest_error(item) > largest_error(lead)))
             lead = item;
@@ -67,13 +62,11 @@ static const cJSON *leading_case(const page *p) {
     return lead;
 }
 
-static bool has_stages(const cJSON *item) { return cJSON_GetArraySize(dp_view(item, "stages")) > 0; }
-
 /* ---- The first screen
  * ------------------------------------------------------------------------------------------------ */
 
-static void headline(FILE *to, const page *p, const cJSON *lead) {
-    const int count = count_of(p);
+static void headline(FILE *to, const page *p, const dp_result_case *lead) {
+    const int count = p->file->count;
     if (lead == NULL) {
         fputs("no case was run", to);
         return;
@@ -84,7 +77,7 @@ static void headline(FILE *to, const page *p, const cJSON *lead) {
     }
     if (count > 1)
         fprintf(to, "%d of %d cases %s; ", p->failing, count, p->failing == 1 ? "does not pass" : "do not pass");
-    fprintf(to, "`%s` ", dp_view_text(lead, "case"));
+    fprintf(to, "`%s` ", lead->name);
     dp_story_headline(to, lead);
 }
 
@@ -96,7 +89,7 @@ static void title(const page *p) {
     headline(aside, p, leading_case(p));
     if (fclose(aside) == 0) {
         fputs("<h1>", p->to);
-        dp_html_verdict(p->to, dp_view_text(p->document, "verdict"));
+        dp_html_verdict(p->to, dp_verdict_name(p->file->verdict));
         fputs(": ", p->to);
         dp_html_marked(p->to, text);
         fputs("</h1>\n", p->to);
@@ -105,20 +98,21 @@ static void title(const page *p) {
 }
 
 /* What a gate of several cases adds to the story of one. */
-static void others(const page *p, const cJSON *lead) {
-    const cJSON *item;
+static void others(const page *p, const dp_result_case *lead) {
+    const int count = p->file->count;
     long stages = 0, rounds = 0, same = 0;
-    if (count_of(p) < 2) return;
-    cJSON_ArrayForEach(item, p->cases) {
-        stages += dp_view_count(item, "stages_compared");
-        rounds += dp_view_count(item, "rounds_compared");
+    if (count < 2) return;
+    for (int i = 0; i < count; i++) {
+        const dp_result_case *item = &p->file->item[i];
+        stages += item->result.stage_count;
+        rounds += item->result.arm_count;
         same += item != lead && !passes(item) && dp_story_stage(lead)[0] != '\0' &&
                 strcmp(dp_story_stage(item), dp_story_stage(lead)) == 0;
     }
     fputs("<p class=\"lede\">", p->to);
     if (p->failing == 0)
         fprintf(p->to, "%ld stages and %ld rounds of %d cases were compared. The case nearest to a bar:", stages,
-                rounds, count_of(p));
+                rounds, count);
     else if (p->failing == 1)
         fputs("Every other case passes.", p->to);
     else if (same == p->failing - 1 && same > 1)
@@ -134,8 +128,8 @@ static void others(const page *p, const cJSON *lead) {
 }
 
 static void filter_note(const page *p) {
-    const char *filter = dp_view_text(p->document, "filter");
-    if (filter[0] == '\0') return;
+    const char *filter = p->file->filter;
+    if (filter == NULL || filter[0] == '\0') return;
     fputs("<p>Only what <code>", p->to);
     dp_html_text(p->to, filter);
     fputs("</code> matches was compared, so this is not the whole verdict.</p>\n", p->to);
@@ -146,26 +140,25 @@ static void part_link(FILE *to, int index, const char *part, const char *before)
 }
 
 static void contents(const page *p) {
-    const cJSON *item;
-    int index = 0, listed = 0, unlisted = 0;
+    int listed = 0, unlisted = 0;
     fputs("<nav aria-label=\"Contents\"><b>Contents</b>\n<ul>\n", p->to);
-    if (count_of(p) > 1) fputs("<li><a href=\"#cases\">All cases</a></li>\n", p->to);
-    cJSON_ArrayForEach(item, p->cases) {
-        index++;
-        const unsigned shown = p->shown[index - 1];
-        const bool rounds = cJSON_GetArraySize(dp_view(item, "rounds")) > 0;
+    if (p->file->count > 1) fputs("<li><a href=\"#cases\">All cases</a></li>\n", p->to);
+    for (int i = 0; i < p->file->count; i++) {
+        const dp_result_case *item = &p->file->item[i];
+        const unsigned shown = p->shown[i];
+        const bool rounds = item->result.arm_count > 0;
         if (!(shown & SECTION) || listed == MOST_LISTED) {
             unlisted += !passes(item); /* the table of all cases has them */
             continue;
         }
         listed++;
-        fprintf(p->to, "<li><a href=\"#case-%d\">", index);
-        dp_html_text(p->to, dp_view_text(item, "case"));
+        fprintf(p->to, "<li><a href=\"#case-%d\">", i + 1);
+        dp_html_text(p->to, item->name);
         fputs("</a>: ", p->to);
-        if (shown & PLOTS) part_link(p->to, index, "plots", "");
-        if (shown & TABLES) part_link(p->to, index, "stages", shown & PLOTS ? ", " : "");
-        if (rounds) part_link(p->to, index, "rounds", shown & TABLES ? ", " : "");
-        part_link(p->to, index, "inputs", rounds || shown & TABLES ? ", " : "");
+        if (shown & PLOTS) part_link(p->to, i + 1, "plots", "");
+        if (shown & TABLES) part_link(p->to, i + 1, "stages", shown & PLOTS ? ", " : "");
+        if (rounds) part_link(p->to, i + 1, "rounds", shown & TABLES ? ", " : "");
+        part_link(p->to, i + 1, "inputs", rounds || shown & TABLES ? ", " : "");
         fputs("</li>\n", p->to);
     }
     if (unlisted > 0)
@@ -178,7 +171,7 @@ static void contents(const page *p) {
 }
 
 static void first_screen(const page *p) {
-    const cJSON *lead = leading_case(p);
+    const dp_result_case *lead = leading_case(p);
     title(p);
     if (lead != NULL) {
         dp_html_look(p->to, lead);
@@ -191,13 +184,13 @@ static void first_screen(const page *p) {
         fputs("<p class=\"lede\">The filter matched no case, so nothing was compared. That is no pass.</p>\n", p->to);
     }
     filter_note(p);
-    if (lead != NULL && has_stages(lead))
+    if (lead != NULL && lead->result.stage_count > 0)
         fputs("<p class=\"soft\">A stage is one step of the forward pass, its bar the error that rounding explains "
               "there; "
               "<a href=\"#reading\">how to read this page</a>.</p>\n",
               p->to);
     fputs("<p>This run again:</p>\n", p->to);
-    dp_html_command(p->to, dp_view_text(p->document, "command"));
+    dp_html_command(p->to, p->file->command);
     contents(p);
 }
 
@@ -205,62 +198,78 @@ static void first_screen(const page *p) {
  * ----------------------------------------------------------------------------------------------------------- */
 
 static void case_list(const page *p) {
-    const cJSON *item;
-    int index = 0;
-    if (count_of(p) < 2) return;
+    if (p->file->count < 2) return;
     fputs("<h2 id=\"cases\">All cases</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>verdict</th>"
           "<th class=\"n\">stages</th><th class=\"n\">rounds</th><th class=\"n\">largest error, × bar</th><th>first "
           "off</th>"
           "</tr></thead>\n<tbody>\n",
           p->to);
-    cJSON_ArrayForEach(item, p->cases) {
+    for (int i = 0; i < p->file->count; i++) {
+        const dp_result_case *item = &p->file->item[i];
         const double largest = largest_error(item);
-        index++;
         fprintf(p->to, "<tr class=\"%s\"><td>", passes(item) ? "ok" : "bad");
-        const bool linked = p->shown[index - 1] & SECTION;
-        if (linked) fprintf(p->to, "<a href=\"#case-%d\">", index);
-        dp_html_text(p->to, dp_view_text(item, "case"));
+        const bool linked = p->shown[i] & SECTION;
+        if (linked) fprintf(p->to, "<a href=\"#case-%d\">", i + 1);
+        dp_html_text(p->to, item->name);
         fputs(linked ? "</a></td><td>" : "</td><td>", p->to);
-        dp_html_verdict(p->to, dp_view_text(item, "verdict"));
-        fprintf(p->to, "</td><td class=\"n\">%ld</td><td class=\"n\">%ld</td>", dp_view_count(item, "stages_compared"),
-                dp_view_count(item, "rounds_compared"));
+        dp_html_verdict(p->to, dp_verdict_name(item->result.verdict));
+        fprintf(p->to, "</td><td class=\"n\">%d</td><td class=\"n\">%d</td>", item->result.stage_count,
+                item->result.arm_count);
         if (isfinite(largest))
             dp_html_ratio(p->to, largest);
         else
             fprintf(p->to, "<td class=\"n soft\">%s</td>", largest > 0 ? "not comparable" : "–");
         fputs("<td><code>", p->to);
-        dp_html_text(p->to, dp_story_stage(item)[0] != '\0' ? dp_story_stage(item)
-                                                            : dp_view_text(dp_view(item, "error"), "code"));
+        dp_html_text(p->to, dp_story_stage(item)[0] != '\0' ? dp_story_stage(item) : item->result.error.code);
         fputs("</code></td></tr>\n", p->to);
     }
     fputs("</tbody></table></div>\n", p->to);
 }
 
-static void inputs(const page *p, const cJSON *item, int index) {
-    static const char *const keys[] = {"family",  "precision",    "backend",    "class",  "isa",
-                                       "threads", "context_rows", "block_rows", "seconds"};
-    cJSON *facts = cJSON_CreateObject();
-    for (size_t i = 0; facts != NULL && i < sizeof keys / sizeof *keys; i++) {
-        cJSON *value = cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(item, keys[i]), true);
-        if (value != NULL) cJSON_AddItemToObject(facts, keys[i], value);
-    }
+/* How it ran, by the names that a result file gives these facts. */
+static cJSON *run_facts(const dp_result *r, bool admitted) {
+    cJSON *facts = cJSON_CreateObject(), *seconds;
+    if (admitted)
+        cJSON_AddStringToObject(facts, "family", df_family_name(r->family));
+    else
+        cJSON_AddNullToObject(facts, "family");
+    cJSON_AddStringToObject(facts, "precision", df_precision_name(r->options->precision));
+    cJSON_AddStringToObject(facts, "backend", r->device.backend);
+    cJSON_AddStringToObject(facts, "class", r->device.numeric_class);
+    if (r->isa[0] != '\0')
+        cJSON_AddStringToObject(facts, "isa", r->isa);
+    else
+        cJSON_AddNullToObject(facts, "isa");
+    cJSON_AddNumberToObject(facts, "threads", r->threads);
+    cJSON_AddNumberToObject(facts, "context_rows", r->context);
+    cJSON_AddNumberToObject(facts, "block_rows", r->block);
+    seconds = cJSON_AddObjectToObject(facts, "seconds");
+    dp_json_add_number(seconds, "load", r->load_seconds);
+    dp_json_add_number(seconds, "provenance", r->provenance_seconds);
+    dp_json_add_number(seconds, "forward", r->forward_seconds);
+    dp_json_add_number(seconds, "total", r->total_seconds);
+    return facts;
+}
+
+static void inputs(const page *p, const dp_result_case *item, int index) {
+    cJSON *facts = run_facts(&item->result, item->admitted);
     fprintf(p->to, "<details id=\"case-%d-inputs\"><summary>Inputs and provenance</summary>\n<h3>Run</h3>\n", index);
     dp_html_fields(p->to, facts);
     fputs("<h3>Checkpoint</h3>\n", p->to);
-    dp_html_fields(p->to, dp_view(item, "checkpoint"));
+    dp_html_fields(p->to, item->checkpoint);
     fputs("<h3>Oracle</h3>\n", p->to);
-    dp_html_fields(p->to, dp_view(item, "oracle"));
+    dp_html_fields(p->to, item->oracle);
     fputs("</details>\n", p->to);
     cJSON_Delete(facts);
 }
 
-static void one_case(page *p, const cJSON *item, int index) {
-    const bool alone = count_of(p) == 1, lead = item == leading_case(p);
+static void one_case(page *p, const dp_result_case *item, int index) {
+    const bool alone = p->file->count == 1, lead = item == leading_case(p);
     const long size = ftell(p->to);
     if (size > SECTION_BELOW) return;
     p->shown[index - 1] = SECTION;
     fprintf(p->to, "<section id=\"case-%d\">\n<h2>", index);
-    dp_html_text(p->to, dp_view_text(item, "case"));
+    dp_html_text(p->to, item->name);
     fputs("</h2>\n", p->to);
     if (!lead) {
         dp_html_look(p->to, item);
@@ -270,9 +279,9 @@ static void one_case(page *p, const cJSON *item, int index) {
     }
     if (!alone) {
         fputs("<p>This case alone:</p>\n", p->to);
-        dp_html_command(p->to, dp_view_text(item, "command"));
+        dp_html_command(p->to, item->command);
     }
-    if (has_stages(item)) {
+    if (item->result.stage_count > 0) {
         if (p->plotted < MOST_PLOTTED && size <= PLOTS_BELOW) {
             p->plotted++;
             p->shown[index - 1] |= PLOTS;
@@ -288,7 +297,7 @@ static void one_case(page *p, const cJSON *item, int index) {
             p->tabled++;
             p->shown[index - 1] |= TABLES;
             fprintf(p->to, "<h3 id=\"case-%d-stages\">Stages</h3>\n", index);
-            dp_html_stages(p->to, item);
+            dp_html_stages(p->to, &item->result);
         } else {
             fprintf(p->to,
                     "<p class=\"soft\">Stages are listed for the first %d cases that do not pass; the result file "
@@ -296,10 +305,10 @@ static void one_case(page *p, const cJSON *item, int index) {
                     p->tabled);
         }
     }
-    dp_html_growth(p->to, item);
-    dp_html_tokens(p->to, item);
+    dp_html_growth(p->to, &item->result);
+    dp_html_tokens(p->to, &item->result);
     fprintf(p->to, "<div id=\"case-%d-rounds\">\n", index);
-    dp_html_rounds(p->to, item);
+    dp_html_rounds(p->to, &item->result);
     fputs("</div>\n", p->to);
     inputs(p, item, index);
     fputs("</section>\n", p->to);
@@ -310,9 +319,9 @@ static void one_case(page *p, const cJSON *item, int index) {
 
 static void environment(const page *p) {
     fputs("<h2 id=\"environment\">Environment</h2>\n<p>Started ", p->to);
-    dp_html_text(p->to, dp_view_text(p->document, "when"));
-    fprintf(p->to, ", %.1f seconds.</p>\n", dp_view_number(p->document, "seconds"));
-    dp_html_fields(p->to, dp_view(p->document, "environment"));
+    dp_html_text(p->to, p->file->when);
+    fprintf(p->to, ", %.1f seconds.</p>\n", p->file->seconds);
+    dp_html_fields(p->to, p->file->environment);
 }
 
 static const char reading[] =
@@ -333,7 +342,7 @@ static void precisions(page *p) {
     size_t length = 0;
     FILE *aside = open_memstream(&text, &length);
     if (aside == NULL) return;
-    p->ladders = dp_html_ladders(aside, &p->plots, p->cases);
+    p->ladders = dp_html_ladders(aside, &p->plots, p->file);
     if (fclose(aside) != 0) p->ladders = 0;
     if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", text);
     free(text);
@@ -341,20 +350,15 @@ static void precisions(page *p) {
 
 /* The sections of the cases, the leading one first. They are written before what links to them. */
 static bool write_sections(page *p, char **text) {
-    const cJSON *item, *lead = leading_case(p);
+    const dp_result_case *lead = leading_case(p);
     FILE *const whole = p->to;
     size_t length = 0;
-    int index = 0;
     p->to = open_memstream(text, &length);
     if (p->to != NULL) {
-        cJSON_ArrayForEach(item, p->cases) {
-            index++;
-            if (item == lead) one_case(p, item, index);
-        }
-        index = 0;
-        cJSON_ArrayForEach(item, p->cases) {
-            index++;
-            if (item != lead && !passes(item)) one_case(p, item, index);
+        if (lead != NULL) one_case(p, lead, (int)(lead - p->file->item) + 1);
+        for (int i = 0; i < p->file->count; i++) {
+            const dp_result_case *item = &p->file->item[i];
+            if (item != lead && !passes(item)) one_case(p, item, i + 1);
         }
         precisions(p);
     }
@@ -367,12 +371,12 @@ static bool write_sections(page *p, char **text) {
 /* False when memory did not suffice. */
 static bool write_page(page *p) {
     char name[256], *sections = NULL;
-    const cJSON *lead = leading_case(p);
+    const dp_result_case *lead = leading_case(p);
     const bool written = write_sections(p, &sections);
-    snprintf(name, sizeof name, "%s %s - dflash-parity", dp_view_text(p->document, "verdict"),
-             p->failing == 0 && count_of(p) > 1 ? "all cases"
-             : lead != NULL                     ? dp_view_text(lead, "case")
-                                                : "no case");
+    snprintf(name, sizeof name, "%s %s - dflash-parity", dp_verdict_name(p->file->verdict),
+             p->failing == 0 && p->file->count > 1 ? "all cases"
+             : lead != NULL                        ? lead->name
+                                                   : "no case");
     dp_html_begin(p->to, name);
     first_screen(p);
     case_list(p);
@@ -384,25 +388,25 @@ static bool write_page(page *p) {
     return written;
 }
 
-df_status dp_render_html(const cJSON *document, const dp_html_options *options, char **out, df_error *err) {
-    page p = {.document = document, .cases = dp_view(document, "cases")};
-    const cJSON *item;
+df_status dp_render_html(const dp_result_file *file, const dp_html_options *options, char **out, df_error *err) {
+    page p = {.file = file};
     size_t length = 0;
     *out = NULL;
-    p.shown = calloc((size_t)count_of(&p) + 1, sizeof *p.shown);
+    p.shown = calloc((size_t)file->count + 1, sizeof *p.shown);
     p.to = p.shown != NULL ? open_memstream(out, &length) : NULL;
     if (p.to == NULL) {
         free(p.shown);
         return df_fail_memory(err, "the page", 1 << 16);
     }
-    cJSON_ArrayForEach(item, p.cases) p.failing += !passes(item);
+    for (int i = 0; i < file->count; i++) p.failing += !passes(&file->item[i]);
     dp_html_plots_begin(&p.plots, options->keep);
     const bool written = write_page(&p);
-    dp_html_plots_end(&p.plots);
+    df_status status = dp_html_plots_end(&p.plots, err);
     free(p.shown);
     const bool failed = ferror(p.to) != 0 || !written;
-    if (fclose(p.to) == 0 && !failed) return DF_OK;
+    if (fclose(p.to) != 0 || failed) status = df_fail_memory(err, "the page", length);
+    if (status == DF_OK) return DF_OK;
     free(*out);
     *out = NULL;
-    return df_fail_memory(err, "the page", length);
+    return status;
 }

@@ -1,8 +1,10 @@
 /* render_html_case.c - the tables of a case: stages by layer, growth, rounds, tokens, and names with values. */
 #include "render_html_parts.h"
 
+#include "coordinates.h"
+#include "divergence.h"
 #include "html.h"
-#include "result_view.h"
+#include "report.h"
 #include "stage_words.h"
 #include "story.h"
 
@@ -13,7 +15,8 @@
 /* ---- Words ---------------------------------------------------------------------------------------------------------
  */
 
-void dp_html_story(FILE *to, const cJSON *item, void (*story)(FILE *, const cJSON *), const char *class) {
+void dp_html_story(FILE *to, const dp_result_case *item, void (*story)(FILE *, const dp_result_case *),
+                   const char *class) {
     char *text = NULL;
     size_t length = 0;
     FILE *aside = open_memstream(&text, &length);
@@ -27,10 +30,11 @@ void dp_html_story(FILE *to, const cJSON *item, void (*story)(FILE *, const cJSO
     free(text);
 }
 
-void dp_html_look(FILE *to, const cJSON *item) {
-    const char *verdict = dp_view_text(item, "verdict"), *stage = dp_story_stage(item);
-    const bool pass = strcmp(verdict, "PASS") == 0, fail = strcmp(verdict, "FAIL") == 0;
-    if (pass) return;
+void dp_html_look(FILE *to, const dp_result_case *item) {
+    const char *stage = dp_story_stage(item), *code = item->result.error.code;
+    const bool fail = item->result.verdict == DP_FAIL;
+    dp_divergence_by by;
+    if (item->result.verdict == DP_PASS) return;
     fprintf(to, "<div class=\"look%s\">", fail ? "" : " stop");
     if (fail && stage[0] != '\0') {
         fputs("Look at <b><code>", to);
@@ -40,11 +44,11 @@ void dp_html_look(FILE *to, const cJSON *item) {
             fputs(": ", to);
             dp_html_text(to, dp_stage_words(stage));
         }
-        if (dp_view(item, "first_divergence") == NULL) fputs(", where a cached round leaves the block's bits", to);
+        if (dp_first_divergence(&item->result, &by) == NULL)
+            fputs(", where a cached round leaves the block's bits", to);
     } else if (fail) {
         fputs("A round does not match; see the table of rounds", to);
     } else {
-        const char *code = dp_view_text(dp_view(item, "error"), "code");
         fputs("No number was judged", to);
         if (code[0] != '\0') {
             fputs(": <b><code>", to);
@@ -75,23 +79,23 @@ static void error_size(FILE *to, double value) { number(to, value, value == 0 ? 
 
 static void dash(FILE *to) { fputs("<td class=\"n soft\">–</td>", to); }
 
-static const char *mark(const cJSON *stage) {
-    if (!dp_view_true(stage, "pass")) return "outside";
-    if (dp_view_isolated_failed(stage)) return "outside, alone";
-    return dp_view_true(stage, "warn") ? "near" : "inside";
+static const char *mark(const dp_stage_result *stage) {
+    if (!stage->pass) return "outside";
+    if (dp_alone_failed(stage)) return "outside, alone";
+    return stage->warn ? "near" : "inside";
 }
 
-static void isolated_cells(FILE *to, const cJSON *stage) {
-    const cJSON *isolated = dp_view(stage, "isolated"), *share = dp_view(stage, "share");
-    if (isolated == NULL || (dp_view_number(dp_view(isolated, "difference"), "compared") == 0))
-        dash(to);                          /* not run, or not shown */
-    else if (dp_view_true(stage, "exact")) /* ids have no error size */
-        fprintf(to, "<td class=\"n\">%s</td>", dp_view_true(isolated, "pass") ? "equal" : "differs");
+static void isolated_cells(FILE *to, const dp_stage_result *stage) {
+    const dp_isolated *alone = &stage->isolated;
+    if (!alone->judged || alone->difference.count == 0)
+        dash(to);          /* not run, or not shown */
+    else if (stage->exact) /* ids have no error size */
+        fprintf(to, "<td class=\"n\">%s</td>", alone->pass ? "equal" : "differs");
     else
-        dp_html_ratio(to, dp_view_number(isolated, "share"));
-    if (share != NULL) {
-        error_size(to, dp_view_number(share, "added"));
-        error_size(to, dp_view_number(share, "inherited"));
+        dp_html_ratio(to, alone->share);
+    if (stage->share.known) {
+        error_size(to, stage->share.added);
+        error_size(to, stage->share.inherited);
     } else {
         dash(to);
         dash(to);
@@ -99,73 +103,62 @@ static void isolated_cells(FILE *to, const cJSON *stage) {
 }
 
 /* A count that is not zero, after what was said before. */
-static void remark(FILE *to, bool *any, long count, const char *what) {
+static void remark(FILE *to, bool *any, int64_t count, const char *what) {
     if (count == 0) return;
-    fprintf(to, "%s%ld %s", *any ? "; " : "", count, what);
+    fprintf(to, "%s%lld %s", *any ? "; " : "", (long long)count, what);
     *any = true;
 }
 
-static void remarks(FILE *to, const cJSON *stage) {
-    const cJSON *chained = dp_view(stage, "chained"), *worst = dp_view(chained, "worst");
-    const long compared = dp_view_count(chained, "compared"), mismatches = dp_view_count(chained, "mismatches");
-    char at[DP_VIEW_AT], text[64];
-    bool any = compared == 0;
-    if (compared == 0) fputs("not shown", to);
-    snprintf(text, sizeof text, "of %ld %s", compared, mismatches == 1 ? "differs" : "differ");
-    remark(to, &any, dp_view_count(chained, "nan"), "NaN");
-    remark(to, &any, dp_view_count(chained, "inf"), "inf");
-    remark(to, &any, mismatches, text);
-    remark(to, &any, dp_view_count(chained, "sign_flips"), "signs flipped");
-    if (worst != NULL && dp_view_diverged(stage))
-        fprintf(to, "%s%s: %.6g, reference %.6g", any ? "; " : "", dp_view_at(dp_view(worst, "at"), at),
-                dp_view_number(worst, "got"), dp_view_number(worst, "want"));
+static void remarks(FILE *to, const dp_stage_result *stage) {
+    const dp_difference *d = &stage->difference;
+    char at[DP_DIMS_TEXT], text[64];
+    bool any = d->count == 0;
+    if (d->count == 0) fputs("not shown", to);
+    snprintf(text, sizeof text, "of %lld %s", (long long)d->count, d->mismatches == 1 ? "differs" : "differ");
+    remark(to, &any, d->nan, "NaN");
+    remark(to, &any, d->inf, "inf");
+    remark(to, &any, d->mismatches, text);
+    remark(to, &any, d->sign_flips, "signs flipped");
+    if (d->worst >= 0 && dp_stage_failed(stage))
+        fprintf(to, "%s%s: %.6g, reference %.6g", any ? "; " : "",
+                dp_coordinates_text(stage->rank, stage->dim, d->worst, at), d->worst_got, d->worst_want);
 }
 
-static void stage_row(FILE *to, const cJSON *stage, const char *first, bool alone) {
-    const cJSON *chained = dp_view(stage, "chained"), *bar = dp_view(stage, "bar");
-    const char *name = dp_view_text(stage, "name");
-    const bool bad = dp_view_diverged(stage);
-    fprintf(to, "<tr class=\"%s%s\"><td><code>",
-            bad                           ? "bad"
-            : dp_view_true(stage, "warn") ? "warn"
-                                          : "ok",
-            strcmp(name, first) == 0 ? " first" : "");
-    dp_html_text(to, name);
+static void stage_row(FILE *to, const dp_stage_result *stage, bool first, bool alone) {
+    const dp_difference *d = &stage->difference;
+    const bool sized = !stage->exact && d->count > 0;
+    const char *class = dp_stage_failed(stage) ? "bad" : stage->warn ? "warn" : "ok";
+    fprintf(to, "<tr class=\"%s%s\"><td><code>", class, first ? " first" : "");
+    dp_html_text(to, stage->name);
     fprintf(to, "</code></td><td class=\"mark\">%s</td>", mark(stage));
-    if (dp_view_true(stage, "exact") || dp_view_count(chained, "compared") == 0) {
+    if (sized) {
+        error_size(to, d->l2_rel);
+        error_size(to, stage->bar.l2_rel);
+        dp_html_ratio(to, 1 - stage->headroom);
+    } else
         for (int i = 0; i < 3; i++) dash(to);
-    } else {
-        error_size(to, dp_view_number(chained, "rel_l2"));
-        error_size(to, dp_view_number(bar, "rel_l2"));
-        dp_html_ratio(to, 1 - dp_view_number(stage, "headroom"));
-    }
     if (alone) isolated_cells(to, stage);
-    if (dp_view_true(stage, "exact") || dp_view_count(chained, "compared") == 0) {
+    if (sized) {
+        error_size(to, d->max_rel);
+        dp_html_ratio(to, d->ulp_p99);
+    } else
         for (int i = 0; i < 2; i++) dash(to);
-    } else {
-        error_size(to, dp_view_number(chained, "max_rel_rms"));
-        dp_html_ratio(to, dp_view_number(chained, "ulp_p99"));
-    }
     fputs("<td class=\"r\">", to);
     remarks(to, stage);
     fputs("</td></tr>\n", to);
 }
 
-static long layer_of(const cJSON *stage) {
-    return dp_view(stage, "layer") != NULL ? dp_view_count(stage, "layer") : -1;
-}
-
-/* Stages of one layer in a row, or of none; returns the one after them. */
-static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool layers_before, bool alone) {
-    int count = 0, bad = 0;
-    const cJSON *end = from;
-    for (; end != NULL && layer_of(end) == layer_of(from); end = end->next) {
-        count++;
-        bad += dp_view_diverged(end);
-    }
+/* Stages of one layer in a row, or of none; returns the index after them. */
+static int group(FILE *to, const dp_result *r, int from, const dp_stage_result *first, bool layers_before) {
+    const int layer = dp_stage_layer(&r->stage[from]);
+    const bool alone = r->isolated_count > 0;
+    int end = from, bad = 0;
+    for (; end < r->stage_count && dp_stage_layer(&r->stage[end]) == layer; end++)
+        bad += dp_stage_failed(&r->stage[end]);
+    const int count = end - from;
     fprintf(to, "<details%s><summary>", bad > 0 ? " open" : "");
-    if (layer_of(from) >= 0)
-        fprintf(to, "Layer %ld", layer_of(from));
+    if (layer >= 0)
+        fprintf(to, "Layer %d", layer);
     else
         fputs(layers_before ? "After the layers" : "Before the layers", to);
     fprintf(to, ": %d %s, ", count, count == 1 ? "stage" : "stages");
@@ -178,19 +171,18 @@ static const cJSON *group(FILE *to, const cJSON *from, const char *first, bool l
           to);
     if (alone) fputs("<th class=\"n\">alone, × bound</th><th class=\"n\">added</th><th class=\"n\">inherited</th>", to);
     fputs("<th class=\"n\">max / rms</th><th class=\"n\">ULP p99</th><th>remarks</th></tr></thead>\n<tbody>\n", to);
-    for (const cJSON *stage = from; stage != end; stage = stage->next) stage_row(to, stage, first, alone);
+    for (int i = from; i < end; i++) stage_row(to, &r->stage[i], &r->stage[i] == first, alone);
     fputs("</tbody></table></div></details>\n", to);
     return end;
 }
 
-void dp_html_stages(FILE *to, const cJSON *item) {
-    const cJSON *stages = dp_view(item, "stages"), *stage = stages != NULL ? stages->child : NULL;
-    const char *first = dp_view_text(dp_view(item, "first_divergence"), "stage");
-    const bool alone = dp_view_count(item, "stages_isolated") > 0;
+void dp_html_stages(FILE *to, const dp_result *r) {
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(r, &by);
     bool layers = false;
-    while (stage != NULL) {
-        const bool layer = layer_of(stage) >= 0;
-        stage = group(to, stage, first, layers, alone);
+    for (int i = 0; i < r->stage_count;) {
+        const bool layer = dp_stage_layer(&r->stage[i]) >= 0;
+        i = group(to, r, i, first, layers);
         layers = layers || layer;
     }
 }
@@ -198,77 +190,70 @@ void dp_html_stages(FILE *to, const cJSON *item) {
 /* ---- Growth, rounds, tokens
  * ------------------------------------------------------------------------------------------ */
 
-void dp_html_growth(FILE *to, const cJSON *item) {
-    const cJSON *growth = dp_view(item, "growth"), *layer;
-    if (cJSON_GetArraySize(growth) == 0) return;
+void dp_html_growth(FILE *to, const dp_result *r) {
+    if (r->layer_count == 0) return;
     fputs("<h3>Growth, layer by layer</h3>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"n\">layer</th>"
           "<th class=\"n\">error in</th><th class=\"n\">error out</th><th class=\"n\">factor</th>"
           "<th>adds most</th><th class=\"n\">× its bound</th></tr></thead>\n<tbody>\n",
           to);
-    cJSON_ArrayForEach(layer, growth) {
-        fprintf(to, "<tr><td class=\"n\">%ld</td>", dp_view_count(layer, "layer"));
-        error_size(to, dp_view_number(layer, "in"));
-        error_size(to, dp_view_number(layer, "out"));
-        if (dp_view_number(layer, "factor") == 0)
+    for (int i = 0; i < r->layer_count; i++) {
+        const dp_layer_growth *layer = &r->layer[i];
+        fprintf(to, "<tr><td class=\"n\">%d</td>", layer->layer);
+        error_size(to, layer->in);
+        error_size(to, layer->out);
+        if (layer->factor == 0)
             dash(to);
         else
-            dp_html_ratio(to, dp_view_number(layer, "factor"));
+            dp_html_ratio(to, layer->factor);
         fputs("<td><code>", to);
-        dp_html_text(to, dp_view_text(layer, "source"));
+        dp_html_text(to, layer->source);
         fputs("</code></td>", to);
-        dp_html_ratio(to, dp_view_number(layer, "source_share"));
+        dp_html_ratio(to, layer->source_share);
         fputs("</tr>\n", to);
     }
     fputs("</tbody></table></div>\n", to);
 }
 
-void dp_html_rounds(FILE *to, const cJSON *item) {
-    const cJSON *rounds = dp_view(item, "rounds"), *arm;
-    if (cJSON_GetArraySize(rounds) == 0) return;
+void dp_html_rounds(FILE *to, const dp_result *r) {
+    if (r->arm_count == 0) return;
     fputs("<h3>Rounds against the block, bit for bit</h3>\n<div class=\"wide\"><table>\n<thead><tr><th>round</th>"
           "<th class=\"n\">values</th><th>result</th></tr></thead>\n<tbody>\n",
           to);
-    cJSON_ArrayForEach(arm, rounds) {
-        const cJSON *first = dp_view(arm, "first_difference");
-        const bool good = dp_view_true(arm, "identical") && !dp_view_true(arm, "nonfinite");
+    for (int i = 0; i < r->arm_count; i++) {
+        const dp_arm_result *arm = &r->arm[i];
+        const bool good = arm->identical && !arm->nonfinite;
         fprintf(to, "<tr class=\"%s\"><td><code>", good ? "ok" : "bad");
-        dp_html_text(to, dp_view_text(arm, "name"));
-        fprintf(to, "</code></td><td class=\"n\">%ld</td><td class=\"mark\">", dp_view_count(arm, "compared"));
+        dp_html_text(to, arm->name);
+        fprintf(to, "</code></td><td class=\"n\">%lld</td><td class=\"mark\">", (long long)arm->compared);
         if (good) {
             fputs("identical", to);
         } else {
-            fputs(dp_view_true(arm, "nonfinite") ? "not finite on both sides, first at " : "differs, first at ", to);
-            dp_html_text(to, dp_view_text(first, "stage"));
-            fprintf(to, " value %ld: ", dp_view_count(first, "index"));
-            dp_html_text(to, dp_view_text(first, "round"));
-            fputs(", block ", to);
-            dp_html_text(to, dp_view_text(first, "block"));
+            fputs(arm->nonfinite ? "not finite on both sides, first at " : "differs, first at ", to);
+            dp_html_text(to, arm->stage);
+            fprintf(to, " value %lld: 0x%08x, block 0x%08x", (long long)arm->index, (unsigned)arm->round_bits,
+                    (unsigned)arm->block_bits);
         }
         fputs("</td></tr>\n", to);
     }
     fputs("</tbody></table></div>\n", to);
 }
 
-void dp_html_tokens(FILE *to, const cJSON *item) {
-    const cJSON *tokens = dp_view(dp_view(item, "plots"), "tokens"), *got = dp_view(tokens, "got");
-    const cJSON *want = dp_view(tokens, "want");
-    const int count = cJSON_GetArraySize(got);
+void dp_html_tokens(FILE *to, const dp_result *r) {
+    const dp_tokens *tokens = &r->plot.tokens;
+    const int count = tokens->count;
     if (count == 0) return;
     fputs("<h3>Drafted tokens</h3>\n<div class=\"wide\"><table>\n<tbody>\n<tr><th>position</th>", to);
     for (int i = 0; i < count; i++) fprintf(to, "<th class=\"n\">%d</th>", i);
     fputs("</tr>\n<tr><th>got</th>", to);
     for (int i = 0; i < count; i++) {
-        const double g = dp_view_value(cJSON_GetArrayItem(got, i));
-        const bool other = want != NULL && g != dp_view_value(cJSON_GetArrayItem(want, i));
-        fprintf(to,
-                other ? "<td class=\"n\"><span class=\"verdict fail\">%.0f</span></td>" : "<td class=\"n\">%.0f</td>",
-                g);
+        const bool other = tokens->want != NULL && tokens->got[i] != tokens->want[i];
+        fprintf(to, other ? "<td class=\"n\"><span class=\"verdict fail\">%d</span></td>" : "<td class=\"n\">%d</td>",
+                (int)tokens->got[i]);
     }
     fputs("</tr>\n", to);
-    if (want != NULL) {
+    if (tokens->want != NULL) {
         fputs("<tr><th>reference</th>", to);
-        for (int i = 0; i < count; i++)
-            fprintf(to, "<td class=\"n\">%.0f</td>", dp_view_value(cJSON_GetArrayItem(want, i)));
+        for (int i = 0; i < count; i++) fprintf(to, "<td class=\"n\">%d</td>", (int)tokens->want[i]);
         fputs("</tr>\n", to);
     }
     fputs("</tbody></table></div>\n", to);

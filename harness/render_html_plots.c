@@ -3,7 +3,7 @@
 
 #include "html.h"
 #include "plot_files.h"
-#include "result_view.h"
+#include "report.h"
 #include "svg_inline.h"
 
 #include <math.h>
@@ -40,16 +40,27 @@ static const struct {
      "cannot change. Below it the token can."},
 };
 
-void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
-    df_error err = {.message = ""};
-    p->why[0] = '\0';
-    p->begun = dp_plots_begin(keep, &p->plots, &err) == DF_OK;
-    if (!p->begun) snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+/* A data file or a script is not there: for a page a plot that is missing, for a kept folder an error. */
+static void not_written(dp_html_plots *p, df_status status, const df_error *err) {
+    snprintf(p->why, sizeof p->why, "%.1000s", err->message);
+    if (!p->keep || p->status != DF_OK) return;
+    p->status = status;
+    p->err = *err;
 }
 
-void dp_html_plots_end(dp_html_plots *p) {
+void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
+    df_error err = {.message = ""};
+    *p = (dp_html_plots){.keep = keep != NULL};
+    const df_status status = dp_plots_begin(keep, &p->plots, &err);
+    p->begun = status == DF_OK;
+    if (!p->begun) not_written(p, status, &err);
+}
+
+df_status dp_html_plots_end(dp_html_plots *p, df_error *err) {
     if (p->begun) dp_plots_end(&p->plots);
     p->begun = false;
+    if (p->status != DF_OK) *err = p->err;
+    return p->status;
 }
 
 bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *name, const char *title,
@@ -58,7 +69,12 @@ bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *
     char *svg = NULL, *text = NULL;
     size_t length = 0;
     if (!p->begun) return false;
-    df_status status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
+    df_status status = dp_plots_keep_script(&p->plots, script, &err);
+    if (status != DF_OK) {
+        not_written(p, status, &err);
+        return false;
+    }
+    status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
     /* Written aside first, so that a picture that is refused half-way leaves nothing on the page. */
     FILE *aside = status == DF_OK ? open_memstream(&text, &length) : NULL;
     if (aside != NULL) status = dp_svg_inline(aside, svg, name, title, &err);
@@ -77,21 +93,22 @@ bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *
 }
 
 /* What a plot is about: the stage, or all of the case. */
-static const char *about(const cJSON *item, dp_plot plot) {
-    if (plot == DP_PLOT_SCATTER || plot == DP_PLOT_ULP) return dp_plot_focus(item);
-    if (plot == DP_PLOT_MARGINS) return dp_view_text(dp_plot_margins(item), "stage");
-    return dp_view_text(item, "case");
+static const char *about(const dp_result_case *item, dp_plot plot) {
+    const dp_margins *margins = dp_plot_margins(&item->result);
+    if (plot == DP_PLOT_SCATTER || plot == DP_PLOT_ULP) return dp_plot_focus(&item->result);
+    return plot == DP_PLOT_MARGINS && margins != NULL ? margins->stage : item->name;
 }
 
-int dp_html_case_plots(FILE *to, dp_html_plots *p, const cJSON *item, int index) {
+int dp_html_case_plots(FILE *to, dp_html_plots *p, const dp_result_case *item, int index) {
     int drawn = 0;
     for (int i = 0; i < DP_PLOT_COUNT && p->begun; i++) {
         df_error err = {.message = ""};
         char name[64], title[256];
         bool any = false;
         snprintf(name, sizeof name, "case%d-%s", index, dp_plot_script((dp_plot)i));
-        if (dp_plot_write(&p->plots, (dp_plot)i, item, name, &any, &err) != DF_OK) {
-            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
+        const df_status status = dp_plot_write(&p->plots, (dp_plot)i, &item->result, name, &any, &err);
+        if (status != DF_OK) {
+            not_written(p, status, &err);
             continue;
         }
         if (!any) continue;
@@ -122,19 +139,19 @@ static bool is_step(const char *name) {
             strcmp(name + length - 4, ".out") == 0);
 }
 
-static void add_mode(ladder *l, const cJSON *item) {
-    const char *mode = dp_view_text(item, "precision");
-    const cJSON *stage;
+static void add_mode(ladder *l, const dp_result_case *item) {
+    const char *mode = df_precision_name(item->options.precision);
     int steps = 0;
     for (int i = 0; i < l->count; i++)
         if (strcmp(l->curve[i].label, mode) == 0) return;
     if (l->count == MOST_MODES) return;
     const int at = l->count;
-    cJSON_ArrayForEach(stage, dp_view(item, "stages")) {
-        if (!is_step(dp_view_text(stage, "name")) || steps == MOST_STEPS) continue;
-        l->label[at][steps] = dp_view_text(stage, "name");
+    for (int i = 0; i < item->result.stage_count && steps < MOST_STEPS; i++) {
+        const dp_stage_result *stage = &item->result.stage[i];
+        if (!is_step(stage->name)) continue;
+        l->label[at][steps] = stage->name;
         l->x[at][steps] = steps;
-        l->value[at][steps] = dp_view_nonfinite(stage) > 0 ? NAN : dp_view_number(dp_view(stage, "chained"), "rel_l2");
+        l->value[at][steps] = dp_shown(&stage->difference, stage->difference.l2_rel);
         steps++;
     }
     l->curve[at] =
@@ -142,27 +159,28 @@ static void add_mode(ladder *l, const cJSON *item) {
     l->count += steps > 0;
 }
 
-int dp_html_ladders(FILE *to, dp_html_plots *p, const cJSON *cases) {
-    const cJSON *first, *item;
+int dp_html_ladders(FILE *to, dp_html_plots *p, const dp_result_file *file) {
     int drawn = 0;
-    cJSON_ArrayForEach(first, cases) {
-        const char *path = dp_view_text(dp_view(first, "checkpoint"), "path");
+    for (int first = 0; first < file->count; first++) {
+        const char *path = file->item[first].options.checkpoint;
+        df_status status = DF_OK;
         df_error err = {.message = ""};
         char name[32], title[256];
         bool seen = path[0] == '\0';
-        for (item = cases->child; item != first && !seen; item = item->next)
-            seen = strcmp(dp_view_text(dp_view(item, "checkpoint"), "path"), path) == 0;
+        for (int i = 0; i < first && !seen; i++) seen = strcmp(file->item[i].options.checkpoint, path) == 0;
         if (seen || drawn == MOST_LADDERS || !p->begun) continue;
         ladder *l = calloc(1, sizeof *l);
-        for (item = first; l != NULL && item != NULL; item = item->next)
-            if (strcmp(dp_view_text(dp_view(item, "checkpoint"), "path"), path) == 0) add_mode(l, item);
+        for (int i = first; l != NULL && i < file->count; i++)
+            if (strcmp(file->item[i].options.checkpoint, path) == 0) add_mode(l, &file->item[i]);
         snprintf(name, sizeof name, "ladder%d", drawn);
-        snprintf(title, sizeof title, "Error after each layer, by precision: %.200s", dp_view_text(first, "case"));
+        snprintf(title, sizeof title, "Error after each layer, by precision: %.200s", file->item[first].name);
         if (l == NULL)
             snprintf(p->why, sizeof p->why, "Memory did not suffice for a plot.");
-        else if (l->count > 1 && dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err) != DF_OK)
-            snprintf(p->why, sizeof p->why, "%.1000s", err.message);
         else if (l->count > 1)
+            status = dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err);
+        if (status != DF_OK)
+            not_written(p, status, &err);
+        else if (l != NULL && l->count > 1)
             drawn += dp_html_figure(to, p, "ladder", name, title,
                                     "Each curve is the run in one precision against the float64 reference of the same "
                                     "weights as that precision holds them: the distance is that of the arithmetic.");

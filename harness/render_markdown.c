@@ -61,12 +61,7 @@ static int in_order(const dp_result_file *file, const dp_result_case **out) {
 static void number(FILE *to, double value) { fprintf(to, "%.2e | ", value); }
 
 static void stage_row(FILE *to, const dp_stage_result *stage) {
-    const bool alone_fails = stage->isolated.judged && !stage->isolated.pass;
-    fprintf(to, "| %s | %s | ",
-            !stage->pass || alone_fails          ? "**FAIL**"
-            : stage->headroom < DP_WARN_HEADROOM ? "warn"
-                                                 : "ok",
-            stage->name);
+    fprintf(to, "| %s | %s | ", dp_stage_failed(stage) ? "**FAIL**" : stage->warn ? "warn" : "ok", stage->name);
     number(to, dp_shown(&stage->difference, stage->difference.l2_rel));
     number(to, stage->bar.l2_rel);
     number(to, dp_shown(&stage->difference, stage->difference.max_rel));
@@ -78,13 +73,9 @@ static void stage_row(FILE *to, const dp_stage_result *stage) {
         fputs(" |\n", to);
 }
 
-static bool stage_failed(const dp_stage_result *stage) {
-    return !stage->pass || (stage->isolated.judged && !stage->isolated.pass);
-}
-
 static void stage_table(FILE *to, const dp_result *r, bool failing) {
     int rows = 0, listed = 0;
-    for (int i = 0; i < r->stage_count; i++) rows += stage_failed(&r->stage[i]) == failing;
+    for (int i = 0; i < r->stage_count; i++) rows += dp_stage_failed(&r->stage[i]) == failing;
     if (rows == 0) return;
     fprintf(to, "<details%s><summary>%d stages %s</summary>\n\n", failing ? " open" : "", rows,
             failing ? "that fail" : "inside their bars");
@@ -92,7 +83,7 @@ static void stage_table(FILE *to, const dp_result *r, bool failing) {
           "|---|---|--:|--:|--:|--:|--:|--:|\n",
           to);
     for (int i = 0; i < r->stage_count && listed < MOST_ROWS; i++) {
-        if (stage_failed(&r->stage[i]) != failing) continue;
+        if (dp_stage_failed(&r->stage[i]) != failing) continue;
         stage_row(to, &r->stage[i]);
         listed++;
     }
@@ -124,13 +115,13 @@ static void summary(FILE *to, const dp_result_case *item) {
         fputs("\n\n", to);
         dp_escape_markdown(to, r->error.message);
     } else {
-        dp_story_begin(to, item->object);
+        dp_story_begin(to, item);
     }
     if (r->verdict == DP_FAIL) {
         fputc(' ', to);
-        dp_story_growth(to, item->object);
+        dp_story_growth(to, item);
         fputc(' ', to);
-        dp_story_tokens(to, item->object);
+        dp_story_tokens(to, item);
     }
     fputs("\n\n", to);
     rounds(to, r);

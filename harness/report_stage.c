@@ -94,10 +94,8 @@ static void add_plot(cJSON *object, const dp_stage_plot *plot) {
 }
 
 cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot) {
-    df_stage id;
-    int layer = -1;
+    const int layer = dp_stage_layer(stage);
     cJSON *object = cJSON_CreateObject();
-    df_stage_parse(stage->name, &id, &layer);
     cJSON_AddStringToObject(object, "name", stage->name);
     if (layer >= 0)
         cJSON_AddNumberToObject(object, "layer", layer);
@@ -106,7 +104,7 @@ cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot) {
     dp_json_dims(object, "shape", stage->rank, stage->dim);
     cJSON_AddBoolToObject(object, "exact", stage->exact);
     cJSON_AddBoolToObject(object, "pass", stage->pass);
-    cJSON_AddBoolToObject(object, "warn", stage->pass && stage->headroom < DP_WARN_HEADROOM);
+    cJSON_AddBoolToObject(object, "warn", stage->warn);
     add_difference(object, "chained", stage, &stage->difference);
     add_bar(object, stage);
     dp_json_add_number(object, "headroom", stage->headroom);

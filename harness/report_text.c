@@ -57,10 +57,9 @@ static void print_addition(FILE *to, const dp_stage_result *stage) {
             alone->bound, alone->share, alone->noise, alone->noise_bar, alone->peak, alone->peak_bar);
 }
 
-/* A stage fails chained, alone, or both. */
-bool dp_stage_failed(const dp_stage_result *stage) {
-    return !stage->pass || (stage->isolated.judged && !stage->isolated.pass);
-}
+bool dp_alone_failed(const dp_stage_result *stage) { return stage->isolated.judged && !stage->isolated.pass; }
+
+bool dp_stage_failed(const dp_stage_result *stage) { return !stage->pass || dp_alone_failed(stage); }
 
 double dp_shown(const dp_difference *difference, double measure) { return difference->nonfinite > 0 ? NAN : measure; }
 
@@ -91,7 +90,7 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
         fprintf(to, " %8.3g", stage->isolated.share);
     else
         fprintf(to, " %8s", "-");
-    fprintf(to, "%s\n", !failed && stage->headroom < DP_WARN_HEADROOM ? "  warn" : "");
+    fprintf(to, "%s\n", !failed && stage->warn ? "  warn" : "");
     if (!stage->pass) print_failure(to, stage);
     if (stage->isolated.judged && !stage->isolated.pass) print_addition(to, stage);
 }

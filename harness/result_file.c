@@ -47,12 +47,12 @@ static void read_digest(dp_json_reader *reader, const cJSON *object, const char 
 
 static void read_subject(dp_json_reader *reader, const cJSON *object, dp_result_case *out) {
     dp_result *const result = &out->result;
-    const cJSON *checkpoint = dp_read_object(reader, object, "checkpoint");
+    const cJSON *checkpoint = out->checkpoint = dp_read_object(reader, object, "checkpoint");
     out->options.checkpoint = dp_read_text(reader, checkpoint, "path");
     read_digest(reader, checkpoint, "config_sha256", result->facts.config_sha256);
     read_digest(reader, checkpoint, "tensors_sha256", result->facts.tensors_sha256);
     out->admitted = dp_read_object_or_null(reader, checkpoint, "geometry") != NULL;
-    const cJSON *oracle = dp_read_object(reader, object, "oracle");
+    const cJSON *oracle = out->oracle = dp_read_object(reader, object, "oracle");
     out->options.oracle = dp_read_text(reader, oracle, "path");
     read_digest(reader, oracle, "sha256", result->facts.oracle_sha256);
     dp_read_object_or_null(reader, oracle, "provenance");
@@ -107,7 +107,7 @@ static void read_stages(dp_json_reader *reader, const cJSON *object, dp_result *
         result->stage_count++;
         result->plot.stage_count++;
         result->failed_stages += !stage->pass;
-        result->warnings += cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "warn"));
+        result->warnings += stage->warn;
         result->isolated_count += stage->isolated.judged;
         result->failed_isolated += stage->isolated.judged && !stage->isolated.pass;
         if (reader->status != DF_OK) return;
@@ -163,7 +163,7 @@ static void check_verdict(dp_json_reader *reader, const dp_result *r) {
                 reader->file, reader->where, dp_verdict_name(r->verdict), compared, failed);
 }
 
-/* Readers of the document look at the stage that it names, readers of the values at the one that they find. */
+/* The stage that a file names and the one that its stages tell must be the same. */
 static void check_divergence(dp_json_reader *reader, const cJSON *object, const dp_result *r) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(r, &by);

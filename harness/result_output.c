@@ -15,7 +15,7 @@ static df_status write_report(const dp_result_file *file, const char *word, df_e
     dp_report_format format = DP_REPORT_TEXT;
     char *text = NULL;
     dp_report_format_parse(word, (size_t)(equals - word), &format); /* checked when the option was taken */
-    df_status status = dp_render(file, format, &text, err);
+    df_status status = dp_render(file, format, NULL, &text, err);
     if (status == DF_OK) status = dp_text_file_write(equals + 1, text, err);
     free(text);
     return status;

@@ -1,6 +1,7 @@
 /* result_stage.c - stages, arms and layers of a result file, read back. */
 #include "result_file.h"
 
+#include "coordinates.h"
 #include "json_number.h"
 #include "stage_set.h"
 
@@ -32,8 +33,14 @@ static const cJSON *read_worst(dp_json_reader *reader, const cJSON *object, cons
     int rank = stage->rank;
     *index = -1;
     if (worst == NULL) return NULL;
-    free(dp_read_integers(reader, worst, "at", &rank)); /* what `index` and `shape` say, for readers that show it */
+    int64_t *at = dp_read_integers(reader, worst, "at", &rank), place[4];
     *index = dp_read_integer(reader, worst, "index", 0, dp_dims_product(stage->rank, stage->dim) - 1);
+    if (reader->status == DF_OK) {
+        dp_coordinates(stage->rank, stage->dim, *index, place);
+        if (at == NULL || memcmp(at, place, (size_t)stage->rank * sizeof *at) != 0)
+            dp_read_wrong(reader, "at", "the coordinates of \"index\"");
+    }
+    free(at);
     *got = dp_read_number(reader, worst, "got");
     *want = dp_read_number(reader, worst, "want");
     return worst;
@@ -129,7 +136,7 @@ void dp_read_stage(dp_json_reader *reader, const cJSON *object, dp_stage_result 
     read_shape(reader, object, stage);
     stage->exact = dp_read_bool(reader, object, "exact");
     stage->pass = dp_read_bool(reader, object, "pass");
-    dp_read_bool(reader, object, "warn");
+    stage->warn = dp_read_bool(reader, object, "warn");
     read_difference(reader, object, "chained", stage, &stage->difference);
     read_bar(reader, object, stage);
     stage->headroom = dp_read_number(reader, object, "headroom");

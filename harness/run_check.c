@@ -236,7 +236,8 @@ static df_status compare_stages(const check *c, dp_result *out) {
         if (status != DF_OK) return status;
         out->stage_count++;
         if (!stage->pass) out->failed_stages++;
-        if (stage->pass && stage->headroom < DP_WARN_HEADROOM) out->warnings++;
+        stage->warn = stage->pass && stage->headroom < DP_WARN_HEADROOM;
+        out->warnings += stage->warn;
     }
     return DF_OK;
 }
@@ -357,6 +358,18 @@ const dp_stage_result *dp_worst_stage(const dp_result *result) {
     for (int i = 0; i < result->stage_count; i++)
         if (worst == NULL || result->stage[i].headroom < worst->headroom) worst = &result->stage[i];
     return worst;
+}
+
+const dp_stage_result *dp_stage_named(const dp_result *result, const char *name) {
+    for (int i = 0; i < result->stage_count; i++)
+        if (strcmp(result->stage[i].name, name) == 0) return &result->stage[i];
+    return NULL;
+}
+
+int dp_stage_layer(const dp_stage_result *stage) {
+    df_stage which;
+    int layer = -1;
+    return df_stage_parse(stage->name, &which, &layer) ? layer : -1;
 }
 
 int dp_check_list(const dp_check_options *options) {

@@ -55,6 +55,7 @@ typedef struct dp_stage_result {
     double headroom;
     bool exact; /* integers: any difference fails, and there is no bar */
     bool pass;  /* of the chained comparison */
+    bool warn;  /* it passes with a headroom under the warning threshold */
     dp_isolated isolated;
     dp_share share;
 } dp_stage_result;
@@ -88,6 +89,9 @@ void dp_result_release(dp_result *result);
 
 /* The compared stage with the least headroom; NULL when none was compared. */
 const dp_stage_result *dp_worst_stage(const dp_result *result);
+/* The compared stage of that name; NULL when it was not compared. */
+const dp_stage_result *dp_stage_named(const dp_result *result, const char *name);
+int dp_stage_layer(const dp_stage_result *stage); /* -1 outside the layers */
 
 /* Prints the names that a check of this pair would compare, one a line, filtered. Returns the exit code. */
 int dp_check_list(const dp_check_options *options);

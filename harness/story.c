@@ -1,13 +1,13 @@
 /* story.c - see story.h. */
 #include "story.h"
 
-#include "result_view.h"
+#include "coordinates.h"
+#include "divergence.h"
+#include "report.h"
 #include "stage_words.h"
 
 #include <math.h>
 #include <string.h>
-
-static bool is(const cJSON *item, const char *verdict) { return strcmp(dp_view_text(item, "verdict"), verdict) == 0; }
 
 /* A name from outside the program in `ticks`, which nothing in it can end. */
 static void ticked(FILE *to, const char *name) {
@@ -17,54 +17,58 @@ static void ticked(FILE *to, const char *name) {
 }
 
 /* The first round that is not identical; NULL when all are. */
-static const cJSON *failed_round(const cJSON *item) {
-    const cJSON *arm;
-    cJSON_ArrayForEach(arm, dp_view(item, "rounds")) if (!dp_view_true(arm, "identical") ||
-                                                         dp_view_true(arm, "nonfinite")) return arm;
+static const dp_arm_result *failed_round(const dp_result *r) {
+    for (int i = 0; i < r->arm_count; i++)
+        if (!r->arm[i].identical || r->arm[i].nonfinite) return &r->arm[i];
     return NULL;
 }
 
-const char *dp_story_stage(const cJSON *item) {
-    const cJSON *first = dp_view(item, "first_divergence");
-    if (first != NULL) return dp_view_text(first, "stage");
-    return dp_view_text(dp_view(failed_round(item), "first_difference"), "stage");
+const char *dp_story_stage(const dp_result_case *item) {
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(&item->result, &by);
+    const dp_arm_result *arm = failed_round(&item->result);
+    return first != NULL ? first->name : arm != NULL ? arm->stage : "";
 }
 
-void dp_story_headline(FILE *to, const cJSON *item) {
+void dp_story_headline(FILE *to, const dp_result_case *item) {
     const char *stage = dp_story_stage(item);
-    if (is(item, "PASS"))
+    switch (item->result.verdict) {
+    case DP_PASS:
         fputs("passes", to);
-    else if (is(item, "FAIL") && stage[0] != '\0')
-        fprintf(to, "fails, first at `%s`", stage);
-    else if (is(item, "FAIL"))
-        fputs("fails", to);
-    else if (is(item, "REFUSED") || is(item, "ERROR")) {
-        fputs(is(item, "REFUSED") ? "was refused before a value was compared (" : "could not be run (", to);
-        ticked(to, dp_view_text(dp_view(item, "error"), "code"));
+        break;
+    case DP_FAIL:
+        if (stage[0] != '\0')
+            fprintf(to, "fails, first at `%s`", stage);
+        else
+            fputs("fails", to);
+        break;
+    case DP_REFUSED:
+    case DP_ERROR:
+        fputs(item->result.verdict == DP_REFUSED ? "was refused before a value was compared (" : "could not be run (",
+              to);
+        ticked(to, item->result.error.code);
         fputc(')', to);
-    } else
+        break;
+    case DP_NOTHING:
         fputs("compared nothing", to);
+    }
 }
 
 /* ---- Where it began ---------------------------------------------------------------------------------------------- */
 
-static void least_headroom(FILE *to, const cJSON *item) {
-    const cJSON *stage, *least = NULL;
-    cJSON_ArrayForEach(stage, dp_view(item, "stages")) if (least == NULL || dp_view_number(stage, "headroom") <
-                                                                                dp_view_number(least, "headroom"))
-        least = stage;
-    if (least != NULL && isfinite(dp_view_number(least, "headroom")))
-        fprintf(to, " The stage nearest to its bar is `%s`, with %.0f %% of it left.", dp_view_text(least, "name"),
-                100 * dp_view_number(least, "headroom"));
+static void least_headroom(FILE *to, const dp_result *r) {
+    const dp_stage_result *least = dp_worst_stage(r);
+    if (least != NULL && isfinite(least->headroom))
+        fprintf(to, " The stage nearest to its bar is `%s`, with %.0f %% of it left.", least->name,
+                100 * least->headroom);
 }
 
 /* Ids differ or do not, and so do values that are not finite: of such the first is kept. */
-static void worst_element(FILE *to, const cJSON *worst, bool exact) {
-    char at[DP_VIEW_AT];
-    if (worst == NULL) return;
-    const double got = dp_view_number(worst, "got"), want = dp_view_number(worst, "want");
-    fprintf(to, " %s, %s, is ", !exact && isfinite(got) ? "The worst element" : "The first of them",
-            dp_view_at(dp_view(worst, "at"), at));
+static void worst_element(FILE *to, const dp_stage_result *stage, int64_t index, double got, double want) {
+    char at[DP_DIMS_TEXT];
+    if (index < 0) return;
+    fprintf(to, " %s, %s, is ", !stage->exact && isfinite(got) ? "The worst element" : "The first of them",
+            dp_coordinates_text(stage->rank, stage->dim, index, at));
     if (isnan(got))
         fputs("NaN", to);
     else
@@ -73,44 +77,40 @@ static void worst_element(FILE *to, const cJSON *worst, bool exact) {
 }
 
 /* "1 of 59 run alone is outside its bound", "27 of 59 compared stages are outside their bars". */
-static void outside(FILE *to, long failed, long count, const char *stages, const char *limit) {
-    fprintf(to, "%ld of %ld %s %s %s%s", failed, count, stages, failed == 1 ? "is outside its" : "are outside their",
+static void outside(FILE *to, int failed, int count, const char *stages, const char *limit) {
+    fprintf(to, "%d of %d %s %s %s%s", failed, count, stages, failed == 1 ? "is outside its" : "are outside their",
             limit, failed == 1 ? "" : "s");
 }
 
 /* Which rows (tokens) of the stage are off by far more than rounding explains: what a mask, a position or a padded row
  * did is told by them. Says nothing where rows are no tokens or none stands out. */
-static void rows_off(FILE *to, const cJSON *stage) {
+static void rows_off(FILE *to, const dp_stage_result *stage, const dp_stage_plot *plot) {
     enum { MOST_SPANS = 3, FAR = 10 };
-    const char *name = dp_view_text(stage, "name");
-    const cJSON *rows = dp_view(stage, "rows"), *row;
-    const double limit = FAR * dp_view_number(dp_view(stage, "bar"), "rel_l2");
-    const long group = dp_view_count(stage, "row_group");
-    long from[MOST_SPANS], last[MOST_SPANS], index = 0, spans = 0, off = 0;
-    const long count = cJSON_GetArraySize(rows);
-    if (group != 1 || count < 2 || strncmp(name, "kv.", 3) == 0 || strcmp(name, "rope.inv_freq") == 0) return;
-    cJSON_ArrayForEach(row, rows) {
-        if (!cJSON_IsNull(row) && !(dp_view_value(row) <= limit)) {
-            off++;
-            if (spans == 0 || (spans <= MOST_SPANS && last[spans - 1] != index - 1)) {
-                if (spans == MOST_SPANS) return; /* too scattered for a sentence: the heat map shows it */
-                from[spans++] = index;
-            }
-            last[spans - 1] = index;
+    const double limit = FAR * stage->bar.l2_rel;
+    int from[MOST_SPANS], last[MOST_SPANS], spans = 0, off = 0;
+    const int count = plot->rows;
+    if (stage->exact || plot->row_group != 1 || count < 2) return;
+    if (strncmp(stage->name, "kv.", 3) == 0 || strcmp(stage->name, "rope.inv_freq") == 0) return;
+    for (int i = 0; i < count; i++) {
+        if (plot->row[i] < 0 || plot->row[i] <= limit) continue;
+        off++;
+        if (spans == 0 || last[spans - 1] != i - 1) {
+            if (spans == MOST_SPANS) return; /* too scattered for a sentence: the heat map shows it */
+            from[spans++] = i;
         }
-        index++;
+        last[spans - 1] = i;
     }
     if (off == 0) return;
     if (off == count) {
-        fprintf(to, " All of its %ld rows are off.", count);
+        fprintf(to, " All of its %d rows are off.", count);
         return;
     }
     fputs(off == 1 ? " Only row " : " Rows ", to);
-    for (long i = 0; i < spans; i++) {
+    for (int i = 0; i < spans; i++) {
         fputs(i == 0 ? "" : i == spans - 1 ? " and " : ", ", to);
-        fprintf(to, from[i] == last[i] ? "%ld" : "%ld to %ld", from[i], last[i]);
+        fprintf(to, from[i] == last[i] ? "%d" : "%d to %d", from[i], last[i]);
     }
-    fprintf(to, " of its %ld %s off.", count, off == 1 ? "is" : "are");
+    fprintf(to, " of its %d %s off.", count, off == 1 ? "is" : "are");
 }
 
 /* "41.3", "584,000", "4.3e9": three digits and no exponent where one can do without. */
@@ -133,34 +133,31 @@ static void factor(FILE *to, double value) {
     }
 }
 
-static void chained_fault(FILE *to, const cJSON *stage) {
-    const cJSON *chained = dp_view(stage, "chained"), *bar = dp_view(stage, "bar");
-    const long nonfinite = dp_view_nonfinite(stage), compared = dp_view_count(chained, "compared");
-    if (compared == 0) {
+static void chained_fault(FILE *to, const dp_stage_result *stage, const dp_stage_plot *plot) {
+    const dp_difference *d = &stage->difference;
+    if (d->count == 0) {
         fputs(" The implementation did not show this stage, or showed another shape.", to);
-    } else if (nonfinite > 0) {
-        fprintf(to, " NaN or infinite: %ld of its %ld compared values.", nonfinite, compared);
-        worst_element(to, dp_view(chained, "worst"), dp_view_true(stage, "exact"));
-    } else if (dp_view_true(stage, "exact")) {
-        fprintf(to, " %ld of its %ld ids %s.", dp_view_count(chained, "mismatches"), compared,
-                dp_view_count(chained, "mismatches") == 1 ? "differs" : "differ");
-        worst_element(to, dp_view(chained, "worst"), dp_view_true(stage, "exact"));
+    } else if (d->nonfinite > 0) {
+        fprintf(to, " NaN or infinite: %lld of its %lld compared values.", (long long)d->nonfinite,
+                (long long)d->count);
+        worst_element(to, stage, d->worst, d->worst_got, d->worst_want);
+    } else if (stage->exact) {
+        fprintf(to, " %lld of its %lld ids %s.", (long long)d->mismatches, (long long)d->count,
+                d->mismatches == 1 ? "differs" : "differ");
+        worst_element(to, stage, d->worst, d->worst_got, d->worst_want);
     } else {
-        const double l2 = dp_view_number(chained, "rel_l2") / dp_view_number(bar, "rel_l2");
-        const double peak = dp_view_number(chained, "max_rel_rms") / dp_view_number(bar, "max_rel_rms");
         fputs(" Its error is ", to);
-        factor(to, fmax(l2, peak));
+        factor(to, fmax(d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel));
         fputs(" times the bar.", to);
-        worst_element(to, dp_view(chained, "worst"), dp_view_true(stage, "exact"));
-        rows_off(to, stage);
+        worst_element(to, stage, d->worst, d->worst_got, d->worst_want);
+        rows_off(to, stage, plot);
     }
 }
 
-static void isolated_fault(FILE *to, const cJSON *stage) {
-    const cJSON *isolated = dp_view(stage, "isolated");
-    const double share = dp_view_number(isolated, "share"), oracle = dp_view_number(isolated, "oracle_share");
-    const double noise = dp_view_number(isolated, "noise") / dp_view_number(isolated, "noise_bar");
-    const double peak = dp_view_number(isolated, "peak") / dp_view_number(isolated, "peak_bar");
+static void isolated_fault(FILE *to, const dp_stage_result *stage, const dp_stage_plot *plot) {
+    const dp_isolated *alone = &stage->isolated;
+    const double share = alone->share, oracle = alone->oracle_share;
+    const double noise = alone->noise / alone->noise_bar, peak = alone->peak / alone->peak_bar;
     if (share <= 1 && !(noise > 1) && !(peak > 1) && oracle > 1) {
         fputs(" Run alone it is inside its bound, but the oracle's values of it are off by ", to);
         factor(to, oracle);
@@ -170,9 +167,8 @@ static void isolated_fault(FILE *to, const cJSON *stage) {
               to);
         return;
     }
-    fprintf(to, " Run alone, on %s, ",
-            dp_view_true(isolated, "fed") ? "the reference's own inputs" : "inputs that are known exactly");
-    if (dp_view_true(stage, "exact")) {
+    fprintf(to, " Run alone, on %s, ", alone->fed ? "the reference's own inputs" : "inputs that are known exactly");
+    if (stage->exact) {
         fputs("it gives other ids than follow from them", to);
     } else if (!isfinite(share)) {
         fputs("it gives values that are not finite", to);
@@ -187,23 +183,20 @@ static void isolated_fault(FILE *to, const cJSON *stage) {
         fputs(" times the bound of its own arithmetic", to);
     }
     fputs(": the fault is in this stage.", to);
-    worst_element(to, dp_view(isolated, "worst"), dp_view_true(stage, "exact"));
-    rows_off(to, stage);
+    worst_element(to, stage, alone->worst, alone->worst_got, alone->worst_want);
+    rows_off(to, stage, plot);
 }
 
-static void diverged(FILE *to, const cJSON *item, const cJSON *first) {
-    const char *name = dp_view_text(first, "stage"), *words = dp_stage_words(name);
-    const cJSON *stage = dp_view_stage(item, name);
-    const bool alone = strcmp(dp_view_text(first, "by"), "isolated") == 0;
-    fprintf(to, " It began at `%s`%s%s.", name, words[0] != '\0' ? ", " : "", words);
-    if (stage == NULL) return;
-    if (alone) {
-        isolated_fault(to, stage);
+static void diverged(FILE *to, const dp_result *r, const dp_stage_result *stage, dp_divergence_by by) {
+    const char *words = dp_stage_words(stage->name);
+    const dp_stage_plot *plot = &r->plot.stage[stage - r->stage];
+    fprintf(to, " It began at `%s`%s%s.", stage->name, words[0] != '\0' ? ", " : "", words);
+    if (by == DP_BY_ISOLATED) {
+        isolated_fault(to, stage, plot);
         return;
     }
-    chained_fault(to, stage);
-    const cJSON *isolated = dp_view(stage, "isolated");
-    if (isolated != NULL)
+    chained_fault(to, stage, plot);
+    if (stage->isolated.judged)
         fputs(" Run alone it stays within the bound of its own arithmetic, so it received the error from its inputs.",
               to);
     else
@@ -212,50 +205,55 @@ static void diverged(FILE *to, const cJSON *item, const cJSON *first) {
               to);
 }
 
-static void round_fault(FILE *to, const cJSON *arm) {
-    const cJSON *first = dp_view(arm, "first_difference");
-    const char *stage = dp_view_text(first, "stage");
-    if (dp_view_true(arm, "nonfinite")) {
-        fprintf(to, " `forward_round` with a cache (`%s`) holds the same values that are not finite.",
-                dp_view_text(arm, "name"));
+static void round_fault(FILE *to, const dp_arm_result *arm) {
+    if (arm->nonfinite) {
+        fprintf(to, " `forward_round` with a cache (`%s`) holds the same values that are not finite.", arm->name);
         return;
     }
-    fprintf(to, " `forward_round` with a cache (`%s`) does not give the bits of `forward_block`",
-            dp_view_text(arm, "name"));
-    if (stage[0] != '\0' && dp_view_count(first, "index") < 0)
-        fprintf(to, ": one side does not show `%s` with the rows expected", stage);
-    else if (stage[0] != '\0')
-        fprintf(to, ": they differ first in `%s`, value %ld, %s instead of %s", stage, dp_view_count(first, "index"),
-                dp_view_text(first, "round"), dp_view_text(first, "block"));
+    fprintf(to, " `forward_round` with a cache (`%s`) does not give the bits of `forward_block`", arm->name);
+    if (arm->stage[0] != '\0' && arm->index < 0)
+        fprintf(to, ": one side does not show `%s` with the rows expected", arm->stage);
+    else if (arm->stage[0] != '\0')
+        fprintf(to, ": they differ first in `%s`, value %lld, 0x%08x instead of 0x%08x", arm->stage,
+                (long long)arm->index, (unsigned)arm->round_bits, (unsigned)arm->block_bits);
     fputs(".", to);
 }
 
-void dp_story_begin(FILE *to, const cJSON *item) {
-    const char *name = dp_view_text(item, "case");
-    const cJSON *error = dp_view(item, "error"), *first = dp_view(item, "first_divergence"), *arm = failed_round(item);
-    ticked(to, name);
-    if (is(item, "PASS")) {
-        fprintf(to, " passes: all %ld compared stages are inside their bars and all %ld rounds give the same bits.",
-                dp_view_count(item, "stages_compared"), dp_view_count(item, "rounds_compared"));
-        least_headroom(to, item);
-    } else if (is(item, "REFUSED") || is(item, "ERROR")) {
+static void failure(FILE *to, const dp_result *r) {
+    dp_divergence_by by;
+    const dp_stage_result *first = dp_first_divergence(r, &by);
+    const dp_arm_result *arm = failed_round(r);
+    fputs(" fails: ", to);
+    outside(to, r->failed_stages, r->stage_count, "compared stages", "bar");
+    if (r->isolated_count > 0) {
+        fputs(", ", to);
+        outside(to, r->failed_isolated, r->isolated_count, "run alone", "bound");
+    }
+    fputs(".", to);
+    if (first != NULL) diverged(to, r, first, by);
+    if (arm != NULL) round_fault(to, arm);
+}
+
+void dp_story_begin(FILE *to, const dp_result_case *item) {
+    const dp_result *r = &item->result;
+    ticked(to, item->name);
+    switch (r->verdict) {
+    case DP_PASS:
+        fprintf(to, " passes: all %d compared stages are inside their bars and all %d rounds give the same bits.",
+                r->stage_count, r->arm_count);
+        least_headroom(to, r);
+        break;
+    case DP_FAIL:
+        failure(to, r);
+        break;
+    case DP_REFUSED:
+    case DP_ERROR:
         fprintf(to, " %s. %s",
-                is(item, "REFUSED") ? "was refused, so there is no verdict about its numbers"
-                                    : "could not be run to its end, so there is no verdict",
-                dp_view_text(error, "message"));
-    } else if (is(item, "FAIL")) {
-        fputs(" fails: ", to);
-        outside(to, dp_view_count(item, "stages_failed"), dp_view_count(item, "stages_compared"), "compared stages",
-                "bar");
-        if (dp_view_count(item, "stages_isolated") > 0) {
-            fputs(", ", to);
-            outside(to, dp_view_count(item, "isolated_failed"), dp_view_count(item, "stages_isolated"), "run alone",
-                    "bound");
-        }
-        fputs(".", to);
-        if (first != NULL) diverged(to, item, first);
-        if (arm != NULL) round_fault(to, arm);
-    } else {
+                r->verdict == DP_REFUSED ? "was refused, so there is no verdict about its numbers"
+                                         : "could not be run to its end, so there is no verdict",
+                r->error.message);
+        break;
+    case DP_NOTHING:
         fputs(": nothing was compared, which is no pass.", to);
     }
 }
@@ -264,23 +262,22 @@ void dp_story_begin(FILE *to, const cJSON *item) {
  */
 
 /* A stage that was fed the run's own values, for want of the oracle's, hands on what is not finite in them. */
-static bool handed_on(const cJSON *stage) {
-    const cJSON *isolated = dp_view(stage, "isolated");
-    return dp_view_isolated_failed(stage) && !dp_view_true(isolated, "fed") &&
-           !isfinite(dp_view_number(isolated, "share")) && !dp_view_true(stage, "exact");
+static bool handed_on(const dp_stage_result *stage) {
+    const dp_isolated *alone = &stage->isolated;
+    return dp_alone_failed(stage) && !alone->fed && !isfinite(alone->share) && !stage->exact;
 }
 
 /* Stages after the first that fail alone too: they add errors of their own. */
-static void other_faults(FILE *to, const cJSON *first, bool carried) {
+static void other_faults(FILE *to, const dp_result *r, const dp_stage_result *first, bool carried) {
     enum { MOST_NAMED = 4 };
-    const bool spoilt = dp_view_nonfinite(first) > 0;
-    const cJSON *stage;
+    const bool spoilt = first->difference.nonfinite > 0;
+    const dp_stage_result *const end = r->stage + r->stage_count;
     int others = 0, handed = 0, named = 0;
-    for (stage = first->next; stage != NULL; stage = stage->next) {
+    for (const dp_stage_result *stage = first + 1; stage < end; stage++) {
         if (spoilt && handed_on(stage))
             handed++;
         else
-            others += dp_view_isolated_failed(stage);
+            others += dp_alone_failed(stage);
     }
     if (handed > 0)
         fprintf(to,
@@ -292,83 +289,79 @@ static void other_faults(FILE *to, const cJSON *first, bool carried) {
                 carried ? ": they only carry the error on" : " too");
     if (others == 0) return;
     fputs(others == 1 ? " Another stage fails alone too:" : " Other stages fail alone too:", to);
-    for (stage = first->next; stage != NULL && named < MOST_NAMED; stage = stage->next)
-        if (dp_view_isolated_failed(stage) && !(spoilt && handed_on(stage)))
-            fprintf(to, "%s `%s`", named++ == 0 ? "" : ",", dp_view_text(stage, "name"));
+    for (const dp_stage_result *stage = first + 1; stage < end && named < MOST_NAMED; stage++)
+        if (dp_alone_failed(stage) && !(spoilt && handed_on(stage)))
+            fprintf(to, "%s `%s`", named++ == 0 ? "" : ",", stage->name);
     if (others > MOST_NAMED) fprintf(to, " and %d more", others - MOST_NAMED);
     fputs(".", to);
 }
 
 /* The layers from the first bad one on that at least double the error of the residual stream, and by how much. */
-static void per_layer(FILE *to, const cJSON *item, long from) {
-    const cJSON *layer;
+static void per_layer(FILE *to, const dp_result *r, int from) {
     int told = 0, quiet = 0; /* quiet: after the last that is told */
-    cJSON_ArrayForEach(layer, dp_view(item, "growth")) {
-        const double by = dp_view_number(layer, "factor");
-        if (dp_view_count(layer, "layer") < from || !(by > 0)) continue;
+    for (int i = 0; i < r->layer_count; i++) {
+        const double by = r->layer[i].factor;
+        if (r->layer[i].layer < from || !(by > 0)) continue;
         if (by < 2) {
             quiet++;
             continue;
         }
         quiet = 0;
         if (told == 0)
-            fprintf(to, " Layer %ld multiplies the error of the residual stream by ", dp_view_count(layer, "layer"));
+            fprintf(to, " Layer %d multiplies the error of the residual stream by ", r->layer[i].layer);
         else
-            fprintf(to, ", layer %ld by ", dp_view_count(layer, "layer"));
+            fprintf(to, ", layer %d by ", r->layer[i].layer);
         factor(to, by);
         told++;
     }
     if (told > 0) fprintf(to, "%s.", quiet > 0 ? "; no later one doubles it" : "");
 }
 
-void dp_story_growth(FILE *to, const cJSON *item) {
-    const char *first = dp_view_text(dp_view(item, "first_divergence"), "stage");
-    const cJSON *stage = dp_view_stage(item, first), *final = dp_view_stage(item, "final");
-    long after = 0, failed = 0;
-    bool layers_after = false;
+void dp_story_growth(FILE *to, const dp_result_case *item) {
+    const dp_result *r = &item->result;
+    dp_divergence_by by;
+    const dp_stage_result *stage = dp_first_divergence(r, &by), *final = dp_stage_named(r, "final");
     if (stage == NULL) return;
-    layers_after = dp_view(stage, "layer") != NULL;
-    for (const cJSON *s = stage->next; s != NULL; s = s->next) {
-        after++;
-        failed += !dp_view_true(s, "pass");
-        layers_after = layers_after || dp_view(s, "layer") != NULL;
+    const int at = (int)(stage - r->stage), after = r->stage_count - at - 1, layer = dp_stage_layer(stage);
+    int failed = 0;
+    bool layers_after = layer >= 0;
+    for (int i = at + 1; i < r->stage_count; i++) {
+        failed += !r->stage[i].pass;
+        layers_after = layers_after || dp_stage_layer(&r->stage[i]) >= 0;
     }
     if (after > 0) {
-        fprintf(to, failed > 0 ? "Of the %ld stages after it, " : "None of the %ld stages after it", after);
+        fprintf(to, failed > 0 ? "Of the %d stages after it, " : "None of the %d stages after it", after);
         if (failed > 0)
-            fprintf(to, failed == 1 ? "%ld is outside its bar." : "%ld are outside their bars.", failed);
+            fprintf(to, failed == 1 ? "%d is outside its bar." : "%d are outside their bars.", failed);
         else
             fputs(" is outside its bar.", to);
-        if (dp_view_count(item, "stages_isolated") > 0) other_faults(to, stage, failed > 0);
+        if (r->isolated_count > 0) other_faults(to, r, stage, failed > 0);
     }
-    if (layers_after) per_layer(to, item, dp_view(stage, "layer") != NULL ? dp_view_count(stage, "layer") : 0);
+    if (layers_after) per_layer(to, r, layer >= 0 ? layer : 0);
     if (final == NULL || final == stage) return;
-    if (dp_view_nonfinite(final) > 0)
-        fprintf(to, " The output (`final`) holds %ld values that are not finite.", dp_view_nonfinite(final));
+    if (final->difference.nonfinite > 0)
+        fprintf(to, " The output (`final`) holds %lld values that are not finite.",
+                (long long) final->difference.nonfinite);
     else
-        fprintf(to, " At the output (`final`) the relative L2 error is %.2g, %s its bar.",
-                dp_view_number(dp_view(final, "chained"), "rel_l2"),
-                dp_view_true(final, "pass") ? "inside" : "outside");
+        fprintf(to, " At the output (`final`) the relative L2 error is %.2g, %s its bar.", final->difference.l2_rel,
+                final->pass ? "inside" : "outside");
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-void dp_story_tokens(FILE *to, const cJSON *item) {
-    const cJSON *tokens = dp_view(dp_view(item, "plots"), "tokens"), *got = dp_view(tokens, "got");
-    const cJSON *want = dp_view(tokens, "want"), *g = got != NULL ? got->child : NULL;
-    const int count = cJSON_GetArraySize(got);
-    int different = 0, first = -1, row = 0;
-    const cJSON *choice = dp_view_stage(item, "select.path");
-    if (choice == NULL) choice = dp_view_stage(item, "markov.tokens");
-    if (choice != NULL && dp_view_count(dp_view(choice, "chained"), "compared") == 0)
-        fputs("No token was drafted.", to);
-    if (count == 0 || want == NULL) return;
-    for (const cJSON *w = want->child; w != NULL && g != NULL; w = w->next, g = g->next, row++)
-        if (dp_view_value(w) != dp_view_value(g) && different++ == 0) first = row;
+void dp_story_tokens(FILE *to, const dp_result_case *item) {
+    const dp_tokens *tokens = &item->result.plot.tokens;
+    const dp_stage_result *choice = dp_stage_named(&item->result, "select.path");
+    int different = 0, first = 0;
+    if (choice == NULL) choice = dp_stage_named(&item->result, "markov.tokens");
+    if (choice != NULL && choice->difference.count == 0) fputs("No token was drafted.", to);
+    if (tokens->count == 0 || tokens->want == NULL) return;
+    for (int i = 0; i < tokens->count; i++)
+        if (tokens->want[i] != tokens->got[i] && different++ == 0) first = i;
     if (different == 0)
-        fprintf(to, "The drafted tokens are the reference's, all %d of them.", count);
+        fprintf(to, "The drafted tokens are the reference's, all %d of them.", tokens->count);
     else
-        fprintf(to, "%d of %d drafted tokens %s from the reference's, first at position %d: %.0f instead of %.0f.",
-                different, count, different == 1 ? "differs" : "differ", first,
-                dp_view_value(cJSON_GetArrayItem(got, first)), dp_view_value(cJSON_GetArrayItem(want, first)));
+        fprintf(to, "%d of %d drafted tokens %s from the reference's, first at position %d: %d instead of %d.",
+                different, tokens->count, different == 1 ? "differs" : "differ", first, (int)tokens->got[first],
+                (int)tokens->want[first]);
 }

@@ -1,6 +1,8 @@
 /* page_case.c - see page_case.h. */
 #include "page_case.h"
 
+#include "report.h"
+
 #include <check.h>
 #include <ctype.h>
 #include <math.h>
@@ -11,12 +13,12 @@
 
 static const struct {
     const char *name;
-    int layer, rows;
-} list[] = {{"ctx.features", -1, 6}, {"layers.0.attn.context", 0, 4},
-            {"layers.0.out", 0, 4},  {"layers.1.attn.context", 1, 4},
-            {"layers.1.out", 1, 4},  {"final", -1, 4},
-            {"logits", -1, 3}};
-enum { STAGES = sizeof list / sizeof *list, ULP_BINS = 36 };
+    int rows;
+} list[] = {{"ctx.features", 6}, {"layers.0.attn.context", 4},
+            {"layers.0.out", 4}, {"layers.1.attn.context", 4},
+            {"layers.1.out", 4}, {"final", 4},
+            {"logits", 3}};
+enum { STAGES = sizeof list / sizeof *list };
 
 void page_set(cJSON *object, const char *key, const char *text) {
     cJSON_DeleteItemFromObjectCaseSensitive(object, key);
@@ -42,108 +44,134 @@ static cJSON *get(cJSON *object, const char *key) {
     return item;
 }
 
-static cJSON *stage_of(int i) {
-    cJSON *stage = cJSON_CreateObject();
-    cJSON_AddStringToObject(stage, "name", list[i].name);
-    if (list[i].layer >= 0)
-        cJSON_AddNumberToObject(stage, "layer", list[i].layer);
-    else
-        cJSON_AddNullToObject(stage, "layer");
-    cJSON_AddItemToObject(stage, "shape", cJSON_CreateIntArray((const int[]){list[i].rows, 8}, 2));
-    cJSON_AddBoolToObject(stage, "exact", false);
-    cJSON_AddBoolToObject(stage, "pass", true);
-    cJSON_AddBoolToObject(stage, "warn", false);
-    cJSON *chained = cJSON_AddObjectToObject(stage, "chained");
-    static const char *const counts[] = {"mismatches", "nan", "inf", "sign_flips"};
-    static const char *const numbers[] = {"rel_l2", "max_rel_rms", "max_abs", "ulp_median", "ulp_p99", "ulp_max"};
-    cJSON_AddNumberToObject(chained, "compared", list[i].rows * 8);
-    for (size_t k = 0; k < 4; k++) cJSON_AddNumberToObject(chained, counts[k], 0);
-    for (size_t k = 0; k < 6; k++) cJSON_AddNumberToObject(chained, numbers[k], 1e-7);
-    cJSON *worst = cJSON_AddObjectToObject(chained, "worst");
-    cJSON_AddNumberToObject(worst, "index", 19);
-    cJSON_AddItemToObject(worst, "at", cJSON_CreateIntArray((const int[]){2, 3}, 2));
-    cJSON_AddNumberToObject(worst, "got", 1.5);
-    cJSON_AddNumberToObject(worst, "want", 1.25);
-    cJSON *bar = cJSON_AddObjectToObject(stage, "bar");
-    cJSON_AddNumberToObject(bar, "rel_l2", 1e-6);
-    cJSON_AddNumberToObject(bar, "max_rel_rms", 1e-6);
-    cJSON_AddNumberToObject(stage, "headroom", 0.9);
-    cJSON_AddNullToObject(stage, "isolated");
-    cJSON_AddNullToObject(stage, "share");
-    cJSON *rows = cJSON_AddArrayToObject(stage, "rows");
-    for (int row = 0; row < list[i].rows; row++)
-        cJSON_AddItemToArray(rows, cJSON_CreateNumber(i == 0 && row % 2 == 0 ? 0 : 1e-7));
-    cJSON_AddNumberToObject(stage, "row_group", 1);
-    int ulp[ULP_BINS] = {[0] = 4, [9] = list[i].rows * 8 - 4};
-    cJSON_AddItemToObject(stage, "ulp", cJSON_CreateIntArray(ulp, ULP_BINS));
-    return stage;
-}
-
-static cJSON *plots_of(void) {
-    cJSON *plots = cJSON_CreateObject(), *scatter = cJSON_AddObjectToObject(plots, "scatter");
-    const double got[] = {1, 2, 3}, want[] = {1, 2.25, 3}, none[] = {0, 1e-8}, margin[] = {0.5, 0.25, 0};
-    const double error[] = {1e-7, 1, 0};
-    cJSON_AddStringToObject(scatter, "stage", "layers.1.attn.context");
-    cJSON_AddItemToObject(scatter, "got", cJSON_CreateDoubleArray(got, 3));
-    cJSON_AddItemToObject(scatter, "want", cJSON_CreateDoubleArray(want, 3));
-    cJSON_AddItemToObject(cJSON_AddObjectToObject(plots, "rope"), "relative", cJSON_CreateDoubleArray(none, 2));
-    cJSON *margins = cJSON_CreateObject();
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(plots, "margins"), margins);
-    cJSON_AddItemToObject(margins, "margin", cJSON_CreateDoubleArray(margin, 3));
-    cJSON_AddItemToObject(margins, "error", cJSON_CreateDoubleArray(error, 3));
-    cJSON_AddItemToObject(margins, "got", cJSON_CreateIntArray((const int[]){7, 8, 9}, 3));
-    cJSON_AddItemToObject(margins, "want", cJSON_CreateIntArray((const int[]){7, 5, 9}, 3));
-    cJSON *tokens = cJSON_AddObjectToObject(plots, "tokens");
-    cJSON_AddItemToObject(tokens, "got", cJSON_CreateIntArray((const int[]){7, 8, 9}, 3));
-    cJSON_AddItemToObject(tokens, "want", cJSON_CreateIntArray((const int[]){7, 5, 9}, 3));
-    return plots;
+static void make_stage(int i, dp_stage_result *stage, dp_stage_plot *plot) {
+    *stage = (dp_stage_result){.rank = 2,
+                               .dim = {list[i].rows, 8},
+                               .difference = {.count = list[i].rows * 8,
+                                              .l2_rel = 1e-7,
+                                              .max_rel = 1e-7,
+                                              .max_abs = 1e-7,
+                                              .cosine = 1,
+                                              .ulp_median = 1e-7,
+                                              .ulp_p99 = 1e-7,
+                                              .ulp_max = 1e-7,
+                                              .worst = 19,
+                                              .worst_got = 1.5,
+                                              .worst_want = 1.25},
+                               .bar = {.l2_rel = 1e-6, .max_rel = 1e-6, .origin = "10 times 1e-7"},
+                               .headroom = 0.9,
+                               .pass = true};
+    snprintf(stage->name, sizeof stage->name, "%s", list[i].name);
+    *plot = (dp_stage_plot){.rows = list[i].rows, .row_group = 1, .ulp = {[0] = 4, [9] = list[i].rows * 8 - 4}};
+    plot->row = calloc((size_t)plot->rows, sizeof *plot->row);
+    ck_assert_ptr_nonnull(plot->row);
+    for (int row = 0; row < plot->rows; row++) plot->row[row] = i == 0 && row % 2 == 0 ? 0 : 1e-7;
 }
 
 cJSON *page_document(const char *name) {
-    cJSON *document = cJSON_CreateObject(), *item = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "schema", "dflash-parity-result");
-    cJSON_AddNumberToObject(document, "schema_version", 2);
-    cJSON_AddStringToObject(document, "tool", "check");
-    cJSON_AddStringToObject(document, "verdict", "PASS");
-    cJSON_AddStringToObject(document, "command", "dflash-parity check --checkpoint 'a b'");
-    cJSON_AddStringToObject(document, "when", "2026-01-02T03:04:05Z");
-    cJSON_AddNullToObject(document, "filter");
-    cJSON_AddNumberToObject(document, "seconds", 1.5);
-    cJSON *environment = cJSON_AddObjectToObject(document, "environment");
-    cJSON_AddStringToObject(environment, "version", "0.1.0");
-    cJSON_AddStringToObject(environment, "commit", "0123456789ab");
-    cJSON_AddBoolToObject(environment, "dirty", false);
-    cJSON_AddStringToObject(environment, "compiler", "gcc 12.2.0");
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(document, "cases"), item);
-    cJSON_AddStringToObject(item, "case", name);
-    cJSON_AddStringToObject(item, "verdict", "PASS");
-    cJSON_AddNullToObject(item, "error");
-    cJSON_AddStringToObject(item, "command", "dflash-parity check --checkpoint c");
-    cJSON_AddStringToObject(cJSON_AddObjectToObject(item, "checkpoint"), "tensors_sha256", "t0");
-    cJSON *packages = cJSON_AddObjectToObject(
-        cJSON_AddObjectToObject(cJSON_AddObjectToObject(item, "oracle"), "provenance"), "packages");
-    cJSON_AddStringToObject(packages, "torch", "2.9.0");
-    cJSON_AddStringToObject(item, "precision", "stored");
-    cJSON_AddNumberToObject(item, "context_rows", 6);
-    cJSON_AddNumberToObject(item, "block_rows", 4);
-    cJSON_AddNumberToObject(item, "stages_compared", STAGES);
-    cJSON_AddNumberToObject(item, "stages_failed", 0);
-    cJSON_AddNumberToObject(item, "stages_isolated", 0);
-    cJSON_AddNumberToObject(item, "isolated_failed", 0);
-    cJSON_AddNumberToObject(item, "rounds_compared", 1);
-    cJSON_AddNullToObject(item, "first_divergence");
-    cJSON *stages = cJSON_AddArrayToObject(item, "stages");
-    for (int i = 0; i < STAGES; i++) cJSON_AddItemToArray(stages, stage_of(i));
-    cJSON *arm = cJSON_CreateObject();
-    cJSON_AddStringToObject(arm, "name", "round.all");
-    cJSON_AddNumberToObject(arm, "compared", 100);
-    cJSON_AddBoolToObject(arm, "identical", true);
-    cJSON_AddBoolToObject(arm, "nonfinite", false);
-    cJSON_AddNullToObject(arm, "first_difference");
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(item, "rounds"), arm);
-    cJSON_AddArrayToObject(item, "growth");
-    cJSON_AddItemToObject(item, "plots", plots_of());
+    static int64_t index[] = {0, 19, 25};
+    static double got[] = {1, 2, 3}, want[] = {1, 2.25, 3}, error[] = {0, -0.25, 0}, off[] = {1e-7, 1, 0};
+    static double margin[] = {0.5, 0.25, 0}, frequency[] = {1, 0.5}, relative[] = {0, 1e-8};
+    static int32_t drafted[] = {7, 8, 9}, expected[] = {7, 5, 9};
+    const dp_check_options options = {.checkpoint = "c", .oracle = "o"};
+    dp_stage_result stage[STAGES];
+    dp_stage_plot rows[STAGES];
+    dp_result result = {
+        .options = &options,
+        .family = DF_FAMILY_DFLASH,
+        .context = 6,
+        .block = 4,
+        .threads = 1,
+        .isa = "plain",
+        .device = {.backend = "cpu", .numeric_class = "exact", .products = "f32"},
+        .stages_known = STAGES,
+        .stage = stage,
+        .stage_count = STAGES,
+        .arm = {{.name = "round.all", .compared = 100, .identical = true}},
+        .arm_count = 1,
+        .facts = {.tensors_sha256 = "t0",
+                  .geometry = cJSON_CreateObject(),
+                  .provenance = cJSON_Parse("{\"packages\":{\"torch\":\"2.9.0\"}}")},
+        .plot = {.stage = rows,
+                 .stage_count = STAGES,
+                 .scatter = {"layers.1.attn.context", 32, 3, index, got, want, error},
+                 .rope = {2, frequency, frequency, relative},
+                 .margins = {{"logits", true, 3, margin, off, drafted, expected}},
+                 .margins_count = 1,
+                 .tokens = {"logits", 3, drafted, expected}},
+    };
+    for (int i = 0; i < STAGES; i++) make_stage(i, &stage[i], &rows[i]);
+    cJSON *document = dp_document_begin("check", "dflash-parity check --checkpoint 'a b'", NULL);
+    ck_assert_ptr_nonnull(document);
+    dp_document_add(document, name, &result);
+    dp_document_end(document, DP_PASS);
+    for (int i = 0; i < STAGES; i++) free(rows[i].row);
+    cJSON_Delete(result.facts.geometry);
+    cJSON_Delete(result.facts.provenance);
     return document;
+}
+
+/* ---- What follows from the arrays ---------------------------------------------------------------------------------
+ */
+
+static bool is_true(const cJSON *object, const char *key) { return cJSON_IsTrue(cJSON_GetObjectItem(object, key)); }
+
+static bool fails_alone(const cJSON *stage) {
+    const cJSON *isolated = cJSON_GetObjectItem(stage, "isolated");
+    return cJSON_IsObject(isolated) && !is_true(isolated, "pass");
+}
+
+static void settle_verdict(cJSON *object) {
+    const char *name = get(object, "verdict")->valuestring;
+    for (int v = DP_PASS; v <= DP_NOTHING; v++)
+        if (strcmp(name, dp_verdict_name((dp_verdict)v)) == 0)
+            set_number(object, "exit_code", dp_verdict_exit_code((dp_verdict)v));
+}
+
+static void settle_divergence(cJSON *item) {
+    const cJSON *stage, *first = NULL;
+    const char *by = "isolated";
+    cJSON_ArrayForEach(stage, get(item, "stages")) if (first == NULL && fails_alone(stage)) first = stage;
+    if (first == NULL) by = "chained";
+    cJSON_ArrayForEach(stage, get(item, "stages")) if (first == NULL && !is_true(stage, "pass")) first = stage;
+    cJSON_DeleteItemFromObject(item, "first_divergence");
+    if (first == NULL) {
+        cJSON_AddNullToObject(item, "first_divergence");
+        return;
+    }
+    cJSON *divergence = cJSON_AddObjectToObject(item, "first_divergence");
+    page_set(divergence, "stage", cJSON_GetObjectItem(first, "name")->valuestring);
+    page_set(divergence, "by", by);
+}
+
+static void settle_case(cJSON *item) {
+    const cJSON *stage, *arm;
+    int failed = 0, isolated = 0, alone = 0, warnings = 0, rounds = 0;
+    cJSON_ArrayForEach(stage, get(item, "stages")) {
+        failed += !is_true(stage, "pass");
+        isolated += cJSON_IsObject(cJSON_GetObjectItem(stage, "isolated"));
+        alone += fails_alone(stage);
+        warnings += is_true(stage, "warn");
+    }
+    cJSON_ArrayForEach(arm, get(item, "rounds")) rounds += !is_true(arm, "identical");
+    set_number(item, "stages_compared", cJSON_GetArraySize(get(item, "stages")));
+    set_number(item, "stages_failed", failed);
+    set_number(item, "stages_isolated", isolated);
+    set_number(item, "isolated_failed", alone);
+    set_number(item, "rounds_compared", cJSON_GetArraySize(get(item, "rounds")));
+    set_number(item, "rounds_failed", rounds);
+    set_number(item, "warnings", warnings);
+    settle_verdict(item);
+    settle_divergence(item);
+}
+
+void page_read(cJSON *document, dp_result_file *file) {
+    df_error err = {.message = ""};
+    cJSON *item;
+    cJSON_ArrayForEach(item, get(document, "cases")) settle_case(item);
+    page_set(document, "tool", cJSON_GetArraySize(get(document, "cases")) == 1 ? "check" : "gate");
+    settle_verdict(document);
+    ck_assert_msg(dp_result_parse(document, "a.json", file, &err) == DF_OK, "%s", err.message);
 }
 
 cJSON *page_only_case(cJSON *document) { return get(document, "cases")->child; }
@@ -180,11 +208,16 @@ void page_isolate(cJSON *document, const char *name) {
     cJSON *item = page_only_case(document), *stage;
     cJSON_ArrayForEach(stage, get(item, "stages")) {
         const bool bad = strcmp(get(stage, "name")->valuestring, name) == 0;
-        cJSON *isolated = cJSON_CreateObject();
+        cJSON *isolated = cJSON_Parse("{\"worst\":null,\"tightness\":1,\"noise\":0.5,\"noise_bar\":1,\"peak\":0.5,"
+                                      "\"peak_bar\":1,\"oracle_share\":null,\"bound\":\"as far as rounding goes\"}");
+        ck_assert_ptr_nonnull(isolated);
         cJSON_AddBoolToObject(isolated, "pass", !bad);
         cJSON_AddBoolToObject(isolated, "fed", true);
         cJSON_AddNumberToObject(isolated, "share", bad ? 41.5 : 0.25);
-        cJSON_AddNumberToObject(cJSON_AddObjectToObject(isolated, "difference"), "rel_l2", bad ? 1e-3 : 0);
+        cJSON *difference = cJSON_Duplicate(get(stage, "chained"), true);
+        set_number(difference, "nan", 0);
+        set_number(difference, "rel_l2", bad ? 1e-3 : 0);
+        cJSON_AddItemToObject(isolated, "difference", difference);
         cJSON_ReplaceItemInObjectCaseSensitive(stage, "isolated", isolated);
     }
     set_number(item, "stages_isolated", STAGES);
@@ -199,7 +232,8 @@ void page_refuse(cJSON *document, const char *code, const char *message) {
     cJSON_ReplaceItemInObjectCaseSensitive(item, "error", error);
     cJSON_ReplaceItemInObjectCaseSensitive(item, "stages", cJSON_CreateArray());
     cJSON_ReplaceItemInObjectCaseSensitive(item, "rounds", cJSON_CreateArray());
-    cJSON_ReplaceItemInObjectCaseSensitive(item, "plots", cJSON_CreateObject());
+    cJSON_ReplaceItemInObjectCaseSensitive(
+        item, "plots", cJSON_Parse("{\"scatter\":null,\"rope\":null,\"margins\":null,\"tokens\":null}"));
     page_set(item, "verdict", "REFUSED");
     page_set(document, "verdict", "REFUSED");
 }

@@ -2,9 +2,9 @@
 #ifndef DP_TESTS_PAGE_CASE_H
 #define DP_TESTS_PAGE_CASE_H
 
-#include <cjson/cJSON.h>
+#include "result_file.h"
 
-/* A document of a check of one case, `name`, with these stages in order: ctx.features, layers.0.attn.context,
+/* A whole document of a check of one case, `name`, with these stages in order: ctx.features, layers.0.attn.context,
  * layers.0.out, layers.1.attn.context, layers.1.out, final, logits. They pass with an error of 1e-7 against a bar of
  * 1e-6, every second row of ctx.features without error. */
 cJSON *page_document(const char *name);
@@ -18,6 +18,10 @@ void page_isolate(cJSON *document, const char *stage);
 /* REFUSED, without stages. */
 void page_refuse(cJSON *document, const char *code, const char *message);
 void page_set(cJSON *object, const char *key, const char *text); /* replaces or adds */
+
+/* Reads a document that a test has changed: counts, exit codes and the first divergence are made to follow from its
+ * stages, rounds and verdicts, and the tool from the number of its cases; whatever else is wrong fails the test. */
+void page_read(cJSON *document, dp_result_file *file);
 
 /* The form of a page: tags are balanced, every id is used once, every local link leads to one, and nothing on it leads
  * to another file or the network or runs; a cell of a number is narrow. */

@@ -1,8 +1,6 @@
 /* postmortem_case.c - see postmortem_case.h. */
 #include "postmortem_case.h"
 
-#include "result_view.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -112,7 +112,7 @@ char *result_render(cJSON *document, dp_report_format format) {
     df_error err = {.message = ""};
     char *text = NULL;
     ck_assert_msg(dp_result_parse(document, "a.json", &file, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(dp_render(&file, format, &text, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_render(&file, format, NULL, &text, &err) == DF_OK, "%s", err.message);
     dp_result_file_release(&file);
     return text;
 }

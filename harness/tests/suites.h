@@ -43,6 +43,7 @@
     X(check)                                                                                                           \
     X(result)                                                                                                          \
     X(report)                                                                                                          \
+    X(stored_results)                                                                                                  \
     X(junit)                                                                                                           \
     X(destinations)                                                                                                    \
     X(progress)                                                                                                        \
@@ -50,6 +51,7 @@
     X(history)                                                                                                         \
     X(looks)                                                                                                           \
     X(pages)                                                                                                           \
+    X(kept_plots)                                                                                                      \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \
     X(bisect)                                                                                                          \

@@ -1,6 +1,7 @@
 /*
  * test_pages.c - the page of a result: its form, its first screen, escaping, and pages without plots.
  */
+#include "html.h"
 #include "page_case.h"
 #include "render_html.h"
 #include "scratch.h"
@@ -13,9 +14,12 @@
 
 static char *render(cJSON *document) {
     const dp_html_options options = {.keep = NULL};
+    dp_result_file file;
     char *page = NULL;
     df_error err = {.message = ""};
-    ck_assert_msg(dp_render_html(document, &options, &page, &err) == DF_OK, "%s", err.message);
+    page_read(document, &file);
+    ck_assert_msg(dp_render_html(&file, &options, &page, &err) == DF_OK, "%s", err.message);
+    dp_result_file_release(&file);
     cJSON_Delete(document);
     page_is_sound(page);
     return page;
@@ -169,14 +173,25 @@ START_TEST(everything_from_outside_is_escaped) {
     page_set(item, "command", evil);
     page_set(cJSON_GetObjectItem(document, "environment"), "compiler", evil);
     page_set(cJSON_GetObjectItem(document, "environment"), "<b>", "x");
-    page_set(page_stage(document, "layers.1.out"), "name", evil);
     page_set(cJSON_GetObjectItem(item, "checkpoint"), "path", evil);
     char *page = render(document);
-    ck_assert_ptr_nonnull(strstr(page, "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;&#xfffd;&#xfffd;`"));
+    ck_assert_ptr_nonnull(strstr(page, "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;\\x01\\xff`"));
     ck_assert_ptr_nonnull(strstr(page, "&lt;b&gt;"));
     ck_assert_ptr_null(strchr(page, '\x01'));
     ck_assert_ptr_null(strchr(page, '\xff'));
     free(page);
+}
+END_TEST
+
+START_TEST(what_no_page_may_hold_is_replaced) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *to = open_memstream(&text, &length);
+    ck_assert_ptr_nonnull(to);
+    dp_html_text(to, "a\x01\xff<");
+    ck_assert_int_eq(fclose(to), 0);
+    ck_assert_str_eq(text, "a&#xfffd;&#xfffd;&lt;");
+    free(text);
 }
 END_TEST
 
@@ -266,9 +281,12 @@ START_TEST(a_wrong_id_is_told_without_an_error_size) {
     page_break(document, "logits", 1e-3);
     page_isolate(document, "logits");
     cJSON_ReplaceItemInObject(stage, "exact", cJSON_CreateTrue());
+    cJSON_ReplaceItemInObject(stage, "bar", cJSON_CreateNull());
     cJSON *isolated = cJSON_GetObjectItem(stage, "isolated"), *chained = cJSON_GetObjectItem(stage, "chained");
     cJSON_ReplaceItemInObject(isolated, "share", cJSON_CreateString("inf"));
-    cJSON_AddItemToObject(isolated, "worst", cJSON_Duplicate(cJSON_GetObjectItem(chained, "worst"), true));
+    cJSON *worst = cJSON_Duplicate(cJSON_GetObjectItem(chained, "worst"), true);
+    cJSON_AddNumberToObject(worst, "bound", 0);
+    cJSON_ReplaceItemInObject(isolated, "worst", worst);
     cJSON_SetNumberValue(cJSON_GetObjectItem(chained, "mismatches"), 1);
     char *page = render(document);
     FIRST_SCREEN(page, "Look at", "it gives other ids than follow from them: the fault is in this stage",
@@ -361,6 +379,7 @@ START_TEST(a_run_that_drafted_nothing_is_not_told_as_other_tokens) {
     page_break(document, "layers.1.out", NAN);
     page_set(stage, "name", "markov.tokens");
     cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "chained"), "compared"), 0);
+    cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(stage, "chained"), "nan"), 0);
     cJSON_ReplaceItemInObject(cJSON_GetObjectItem(page_only_case(document), "plots"), "tokens", cJSON_CreateNull());
     char *page = render(document);
     FIRST_SCREEN(page, "Look at", "No token was drafted.");
@@ -383,6 +402,7 @@ START_TEST(a_page_stays_small_whatever_its_cases) {
     cJSON *last = page_document("last");
     page_break(last, "layers.0.out", 1e-3);
     page_set(page_only_case(last), "verdict", "ERROR");
+    cJSON_ReplaceItemInObject(page_only_case(last), "error", cJSON_Parse("{\"code\":\"a.b\",\"message\":\"c\"}"));
     add_case(document, last);
     page_set(document, "verdict", "ERROR");
     char *page = render(document); /* asks for less than 1.5 MB */
@@ -483,6 +503,7 @@ Suite *suite_pages(void) {
     tcase_add_test(tests, a_refusal_shows_its_message_and_no_number);
     tcase_add_test(tests, a_round_that_differs_is_a_failure_with_its_bits);
     tcase_add_test(tests, everything_from_outside_is_escaped);
+    tcase_add_test(tests, what_no_page_may_hold_is_replaced);
     tcase_add_test(tests, without_gnuplot_the_page_says_so_and_is_complete);
     tcase_add_test(tests, a_gate_lists_every_case_and_tells_the_failing_ones);
     tcase_add_test(tests, a_checkpoint_in_two_precisions_gets_a_ladder_and_in_one_none);

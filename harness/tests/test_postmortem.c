@@ -396,6 +396,15 @@ START_TEST(the_command_writes_the_text_and_the_page) {
     child_expect(CHILD("postmortem", pm_path[0], pm_path[1]), 0, "first bad is `bbbb of", "");
     child_expect(CHILD("postmortem", pm_path[0], "--order", "given", pm_path[1]), 0, "has no good run here", "");
     child_expect(CHILD("postmortem"), 2, "", "RUN is missing");
+    child_expect(CHILD("postmortem", pm_path[0], "--keep-data", sf_folder), 2, "", "needs --out FILE");
+    child_expect(CHILD("postmortem", pm_path[0], pm_path[1], "--out", page, "--keep-data", pm_path[0]), 4, NULL,
+                 "plot.folder: ");
+    child_expect(CHILD("postmortem", pm_path[0], pm_path[1], "--out", page, "--keep-data", sf_folder), 0, NULL, "");
+    static const char *const kept[] = {"drift.dat", "drift.gp", "drift.svg", "case1-stages.dat", "stages.gp"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        char path[SCRATCH_PATH];
+        ck_assert_msg(access(scratch_path(kept[i], path), F_OK) == 0, "%s was not kept", kept[i]);
+    }
     child_expect(CHILD("postmortem", pm_path[0], "--order", "age"), 2, "", "time, revision or given, not 'age'");
     child_expect(CHILD("postmortem", pm_path[0], "--order", "revision"), 2, "", "needs --repo DIR");
     child_expect(CHILD("postmortem", pm_path[0], "--out"), 2, "", "--out needs a value");
