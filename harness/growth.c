@@ -120,13 +120,16 @@ static void say_stage(writer *w, const char *name) {
 
 static void say_growth(writer *w, const dp_result *result) {
     const double mean = dp_mean_growth(result);
+    const double least = 1.05; /* less would be printed as 1 x */
     for (int i = 0; i < result->layer_count; i++) {
         if (isfinite(result->layer[i].out)) continue;
         say(w, "the output of layer %d is not finite", result->layer[i].layer);
         return;
     }
-    if (mean > 0.0)
+    if (mean > least)
         say(w, "the chained error grows by %.2g x a layer", mean);
+    else if (mean > 0.0)
+        say(w, "the chained error does not grow from layer to layer");
     else if (result->layer_count > 0)
         say(w, "the chained error after layer %d is %.2g", result->layer[result->layer_count - 1].layer,
             result->layer[result->layer_count - 1].out);

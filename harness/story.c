@@ -196,7 +196,11 @@ static void diverged(FILE *to, const dp_result *r, const dp_stage_result *stage,
         return;
     }
     chained_fault(to, stage, plot);
-    if (stage->isolated.judged)
+    if (stage->isolated.judged && dp_headroom(&stage->bar, &stage->isolated.difference) < 0.0)
+        fputs(" Run alone, on the reference's own inputs, it leaves that bar as well, though not the bound of its own "
+              "arithmetic: what computes here rounds more coarsely than the bar allows.",
+              to);
+    else if (stage->isolated.judged)
         fputs(" Run alone it stays within the bound of its own arithmetic, so it received the error from its inputs.",
               to);
     else

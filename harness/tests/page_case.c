@@ -1,5 +1,7 @@
 /* page_case.c - see page_case.h. */
 #include "page_case.h"
+#include "scratch.h"
+#include "render_html.h"
 
 #include "report.h"
 
@@ -314,3 +316,53 @@ void page_is_sound(const char *page) {
     links_lead_somewhere(page);
     numbers_are_narrow(page);
 }
+
+/* Another case, under the document's own. */
+void page_add_case(cJSON *document, cJSON *other) {
+    cJSON_AddItemToArray(cJSON_GetObjectItem(document, "cases"),
+                         cJSON_DetachItemFromArray(cJSON_GetObjectItem(other, "cases"), 0));
+    cJSON_Delete(other);
+}
+
+/* ---- Pages ------------------------------------------------------------------------------------------------------- */
+
+char *page_render(cJSON *document) {
+    const dp_html_options options = {.keep = NULL};
+    dp_result_file file;
+    char *page = NULL;
+    df_error err = {.message = ""};
+    page_read(document, &file);
+    ck_assert_msg(dp_render_html(&file, &options, &page, &err) == DF_OK, "%s", err.message);
+    dp_result_file_release(&file);
+    cJSON_Delete(document);
+    page_is_sound(page);
+    return page;
+}
+
+/* Words in this order, all before the first table or picture: what is seen without scrolling. */
+void page_first_screen_holds(const char *page, const char *const *words, int count) {
+    const char *at = strstr(page, "<h1>"), *end = strstr(page, "<nav");
+    ck_assert(at != NULL && end != NULL);
+    for (int i = 0; i < count; i++) {
+        const char *found = strstr(at, words[i]);
+        ck_assert_msg(found != NULL && found < end, "the first screen lacks: %s", words[i]);
+        at = found;
+    }
+}
+
+/* What PATH was: a test that runs in the suite's own process gives it back. */
+static char *path_before;
+
+void page_set_up(void) {
+    path_before = strdup(getenv("PATH"));
+    scratch_open();
+}
+
+void page_tear_down(void) {
+    scratch_close();
+    ck_assert_int_eq(setenv("PATH", path_before, 1), 0);
+    free(path_before);
+}
+
+/* As on a machine without gnuplot. */
+void page_without_gnuplot(void) { ck_assert_int_eq(setenv("PATH", sf_folder, 1), 0); }

@@ -23,6 +23,22 @@ void page_set(cJSON *object, const char *key, const char *text); /* replaces or 
  * stages, rounds and verdicts, and the tool from the number of its cases; whatever else is wrong fails the test. */
 void page_read(cJSON *document, dp_result_file *file);
 
+void page_add_case(cJSON *document, cJSON *other); /* makes it a gate's */
+
+/* The page of a document, which is released; it is sound. Free it. */
+char *page_render(cJSON *document);
+/* Words in this order, all before the first table or picture: what is seen without scrolling. */
+void page_first_screen_holds(const char *page, const char *const *words, int count);
+#define FIRST_SCREEN(page, ...)                                                                                        \
+    page_first_screen_holds(page, (const char *const[]){__VA_ARGS__},                                                  \
+                            (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
+
+/* A fixture: a scratch folder, and PATH as it was before. */
+void page_set_up(void);
+void page_tear_down(void);
+/* As on a machine without gnuplot. */
+void page_without_gnuplot(void);
+
 /* The form of a page: tags are balanced, every id is used once, every local link leads to one, and nothing on it leads
  * to another file or the network or runs; a cell of a number is narrow. */
 void page_is_sound(const char *page);

@@ -51,6 +51,7 @@
     X(history)                                                                                                         \
     X(looks)                                                                                                           \
     X(pages)                                                                                                           \
+    X(story)                                                                                                           \
     X(kept_plots)                                                                                                      \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \
