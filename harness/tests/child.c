@@ -2,6 +2,7 @@
 #include "child.h"
 
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pty.h>
 #include <signal.h>
@@ -34,7 +35,8 @@ static void become(char *const *argv, const child_limits *limits, int out, int e
 /* A terminal's two ends. */
 static void open_terminal(int *ours, int *theirs) {
     const struct winsize size = {.ws_row = 24, .ws_col = 100};
-    ck_assert_int_eq(openpty(ours, theirs, NULL, NULL, &size), 0);
+    ck_assert_msg(openpty(ours, theirs, NULL, NULL, &size) == 0,
+                  "no pseudo terminal can be opened (%s): what is shown on a terminal needs /dev/pts", strerror(errno));
     ck_assert(fcntl(*ours, F_SETFD, FD_CLOEXEC) == 0 && fcntl(*theirs, F_SETFD, FD_CLOEXEC) == 0);
 }
 
