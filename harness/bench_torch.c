@@ -57,62 +57,51 @@ static df_status run_script(const char *const *words, cJSON **out, df_error *err
     return status;
 }
 
-static void number(char text[NUMBER], long value) { snprintf(text, NUMBER, "%ld", value); }
-
 /* Seconds of a figure in milliseconds; 0 when it is null or absent. */
 static double seconds_of(const cJSON *json, const char *key) {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, key);
     return cJSON_IsNumber(value) && value->valuedouble > 0.0 ? 1e-3 * value->valuedouble : 0.0;
 }
 
+/* Runs one of the two scripts, which take the same words; `device` NULL: it has no choice of one. */
+static df_status time_script(const char *python, const char *script, const char *checkpoint, long context, long threads,
+                             long repeat, const char *device, cJSON **json, df_error *err) {
+    char rows[NUMBER], workers[NUMBER], times[NUMBER];
+    snprintf(rows, sizeof rows, "%ld", context);
+    snprintf(workers, sizeof workers, "%ld", threads);
+    snprintf(times, sizeof times, "%ld", repeat);
+    const char *words[13] = {python, script, "--checkpoint", checkpoint};
+    const char *const more[] = {"--context", rows, "--threads", workers, "--repeat", times};
+    size_t n = 4;
+    if (device != NULL) {
+        words[n++] = "--device";
+        words[n++] = device;
+    }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) words[n++] = more[i];
+    return run_script(words, json, err);
+}
+
 df_status dp_bench_reference(dp_bench *b, df_error *err) {
-    char context[NUMBER], threads[NUMBER], repeat[NUMBER];
+    static const char script[] = "oracles/time_reference.py";
     cJSON *json = NULL;
-    number(context, b->context);
-    number(threads, b->threads);
-    number(repeat, b->repeat);
-    const char *const words[] = {b->python,
-                                 "oracles/time_reference.py",
-                                 "--checkpoint",
-                                 b->checkpoint,
-                                 "--context",
-                                 context,
-                                 "--threads",
-                                 threads,
-                                 "--repeat",
-                                 repeat,
-                                 NULL};
-    TRY(run_script(words, &json, err));
+    TRY(time_script(b->python, script, b->checkpoint, b->context, b->threads, b->repeat, NULL, &json, err));
     const char *version = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "torch"));
     b->torch_f32 = seconds_of(json, "float32_ms");
     b->torch_bf16 = seconds_of(json, "bfloat16_ms");
     const bool good = version != NULL && b->torch_f32 > 0.0 && b->torch_bf16 > 0.0;
     if (good) snprintf(b->torch_version, sizeof b->torch_version, "%s", version);
     cJSON_Delete(json);
-    return good ? DF_OK : reference_failed(words[1], b->python, "it printed no figures", err);
+    return good ? DF_OK : reference_failed(script, b->python, "it printed no figures", err);
 }
 
 df_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, df_error *err) {
-    char checkpoint[DP_TABLE_PATH], context[NUMBER], threads[NUMBER], repeat[NUMBER];
+    static const char script[] = "oracles/time_plain.py";
+    char checkpoint[DP_TABLE_PATH];
     cJSON *json = NULL;
-    number(context, t->context);
-    number(threads, t->threads);
-    number(repeat, t->repeat);
-    const char *const words[] = {t->python,
-                                 "oracles/time_plain.py",
-                                 "--checkpoint",
-                                 checkpoint,
-                                 "--device",
-                                 df_backend_name(t->backend),
-                                 "--context",
-                                 context,
-                                 "--threads",
-                                 threads,
-                                 "--repeat",
-                                 repeat,
-                                 NULL};
     df_status status = dp_table_checkpoint(t, g->name, checkpoint, err);
-    if (status == DF_OK) status = run_script(words, &json, err);
+    if (status == DF_OK)
+        status = time_script(t->python, script, checkpoint, t->context, t->threads, t->repeat,
+                             df_backend_name(t->backend), &json, err);
     if (status == DF_OK) {
         const char *version = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "torch"));
         const char *why = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "why"));
@@ -121,7 +110,7 @@ df_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, df_error 
                                     .compiled = seconds_of(json, "compiled_ms")};
         snprintf(g->torch.version, sizeof g->torch.version, "%s", version != NULL ? version : "");
         snprintf(g->torch.why, sizeof g->torch.why, "%s", why != NULL ? why : "");
-        if (g->torch.eager == 0.0) status = reference_failed(words[1], t->python, "it printed no figures", err);
+        if (g->torch.eager == 0.0) status = reference_failed(script, t->python, "it printed no figures", err);
     }
     cJSON_Delete(json);
     if (status != DF_OK) {

@@ -12,37 +12,12 @@ namespace {
 
 enum { MOST_ROWS = 16, LAYERS = DC_PARTS / 2 /* of one product phase */ };
 
-struct planner {
-    df_engine *engine;
-    dc_program *p;
-    const df_config *c;
-    bool taps, fits;
-    int units;
+struct planner : dc_phase_list {
+    bool taps;
     size_t partial_floats;
     float *partial, *stream;
     std::vector<dc_cached> cached;
-    df_error *err;
 
-    dc_phase *add(dc_kind kind, int layer, int n) {
-        p->phases.push_back(dc_phase());
-        dc_phase *phase = &p->phases.back();
-        phase->kind = kind;
-        phase->layer = layer;
-        phase->n = n;
-        return phase;
-    }
-    df_status product(const df_matrix *const *w, int parts, dc_product *out) {
-        bool ok = false;
-        TRY(dc_plan_product(engine, w, parts, p->fast, out, &ok, err));
-        if (!ok) fits = false;
-        out->partial = partial;
-        out->first_unit = units;
-        units += out->tiles * out->groups;
-        const size_t floats = dc_partial_floats(*out, p->rows);
-        if (floats > partial_floats) partial_floats = floats;
-        add(DC_PRODUCT, 0, 0)->product = *out;
-        return DF_OK;
-    }
     df_status layers(int first, int count) {
         const df_matrix *w[DC_PARTS];
         dc_product sum;
@@ -50,7 +25,7 @@ struct planner {
             w[2 * i] = &p->weights->layer[first + i].k;
             w[2 * i + 1] = &p->weights->layer[first + i].v;
         }
-        TRY(product(w, 2 * count, &sum));
+        TRY(product(w, 2 * count, partial, &partial_floats, &sum));
         for (int i = 0; i < count; i++) {
             const df_layer_weights *layer = &p->weights->layer[first + i];
             cached.push_back(dc_cached{dc_sum_of(sum, 2 * i, layer->k_bias, p->rows),
@@ -67,7 +42,7 @@ struct planner {
         if (taps) {
             const df_matrix *w[1] = {&p->weights->fc};
             dc_product sum;
-            TRY(product(w, 1, &sum));
+            TRY(product(w, 1, partial, &partial_floats, &sum));
             dc_phase *phase = add(DC_RESIDUAL, 0, c->hidden);
             phase->a = dc_sum_of(sum, 0, nullptr, p->rows);
             phase->y = stream;
@@ -132,6 +107,7 @@ df_status make_program(df_engine *engine, const df_ingest_args *a, const void *f
     plan.engine = engine;
     plan.p = p;
     plan.c = a->config;
+    plan.padded = p->rows;
     plan.taps = a->taps != nullptr;
     plan.fits = true;
     plan.err = err;

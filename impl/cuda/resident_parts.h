@@ -86,4 +86,37 @@ static inline df_status device_buffer(dc_program *p, size_t bytes, void **out, d
     return DF_OK;
 }
 
+/* A list of phases in the making: what the plans of a round and of an ingestion share. Set before the first use. */
+struct dc_phase_list {
+    df_engine *engine;
+    dc_program *p;
+    const df_config *c;
+    int padded; /* rows */
+    int units;  /* of the products so far, so that blocks take turns */
+    bool fits;  /* false: a product does not fit the kernel, and there is no such program */
+    df_error *err;
+
+    dc_phase *add(dc_kind kind, int layer, int n) {
+        p->phases.push_back(dc_phase());
+        dc_phase *phase = &p->phases.back();
+        phase->kind = kind;
+        phase->layer = layer;
+        phase->n = n;
+        return phase;
+    }
+    /* *most becomes what `partial` has to hold, if that is more. */
+    df_status product(const df_matrix *const *w, int parts, float *partial, size_t *most, dc_product *out) {
+        bool ok = false;
+        TRY(dc_plan_product(engine, w, parts, p->fast, out, &ok, err));
+        if (!ok) fits = false;
+        out->partial = partial;
+        out->first_unit = units;
+        units += out->tiles * out->groups;
+        const size_t floats = dc_partial_floats(*out, padded);
+        if (floats > *most) *most = floats;
+        add(DC_PRODUCT, 0, 0)->product = *out;
+        return DF_OK;
+    }
+};
+
 #endif

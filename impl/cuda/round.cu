@@ -6,36 +6,11 @@
 namespace {
 
 /* Makes a list of phases, one step of the forward program after another. */
-struct planner {
-    df_engine *engine;
-    dc_program *p;
-    const df_config *c;
-    int padded, units;
+struct planner : dc_phase_list {
     size_t main_floats, dyn_floats;
     float *main, *dyn[2], *stream;
-    bool counting, fits;
-    df_error *err;
+    bool counting;
 
-    dc_phase *add(dc_kind kind, int layer, int n) {
-        p->phases.push_back(dc_phase());
-        dc_phase *phase = &p->phases.back();
-        phase->kind = kind;
-        phase->layer = layer;
-        phase->n = n;
-        return phase;
-    }
-    df_status product(const df_matrix *const *w, int parts, float *partial, size_t *most, dc_product *out) {
-        bool ok = false;
-        TRY(dc_plan_product(engine, w, parts, p->fast, out, &ok, err));
-        if (!ok) fits = false;
-        out->partial = partial;
-        out->first_unit = units;
-        units += out->tiles * out->groups;
-        const size_t floats = dc_partial_floats(*out, padded);
-        if (floats > *most) *most = floats;
-        add(DC_PRODUCT, 0, 0)->product = *out;
-        return DF_OK;
-    }
     /* act = norm(x), and for dflash2 its convolution; *kernels gets the sums for the other half. */
     df_status input(int layer, const float *weight, const df_conv_weights *conv, int sublayer, dc_sum *kernels) {
         dc_phase *norm = add(DC_NORM, layer, c->hidden);
