@@ -39,6 +39,34 @@ static part run_chain(const dp_class_model *m, const dp_terms *t, int first, int
     return p;
 }
 
+/*
+ * In an order that is not known. The bound is gamma_n. For the noise: there are at most n multiply-adds and as many
+ * additions of what chains have added up; whatever the order, what each rounds is the sum of some of the terms, which
+ * is no larger than the positive ones together or the negative ones together, whichever is more. Equal neighbours as in
+ * run_chain.
+ */
+static part run_any_order(const dp_class_model *m, const dp_terms *t) {
+    const size_t stride = stride_of(t);
+    part p = {.value = 0.0};
+    double positive = 0.0, negative = 0.0, before = 0.0, run = 0.0, squares = 0.0;
+    for (int k = 0; k < t->n; k++) {
+        const double term = t->b != NULL ? t->a[k] * t->b[(size_t)k * stride] : t->a[k];
+        if (term == 0.0 && t->slack == 0.0) continue;
+        p.value += term;
+        p.magnitude += fabs(term);
+        positive += term > 0.0 ? term : 0.0;
+        negative -= term < 0.0 ? term : 0.0;
+        run = term == before ? run + 1.0 : 1.0;
+        squares += 2.0 * run - 1.0; /* together the square of the run's length */
+        before = term;
+    }
+    const double typical = dp_half_ulp(m, fmax(positive, negative) + t->slack);
+    const double square = DP_ADDITION_SQUARE + (t->b != NULL ? DP_ROUNDING_SQUARE : 0.0);
+    p.error = dp_gamma(m->chain * (double)t->n, m->unit) * (p.magnitude + t->slack);
+    p.variance = square * squares * typical * typical;
+    return p;
+}
+
 static part join(const dp_class_model *m, const dp_terms *t, part left, part right) {
     part p = {.value = left.value + right.value,
               .error = left.error + right.error,
@@ -96,8 +124,7 @@ dp_approx dp_sum_products(const dp_class_model *m, const dp_terms *terms) {
     dp_terms t = *terms;
     if (t.n == 0) return dp_exactly(0.0);
     if (t.operands != NULL && (t.operands->first > 0.0 || t.operands->second > 0.0)) add_operands(&t);
-    part p = m->segment > 0 ? tree(m, &t, 0, t.n) : run_chain(m, &t, 0, t.n);
-    if (m->segment == 0) p.error = dp_gamma(m->chain * (double)t.n, m->unit) * (p.magnitude + t.slack);
+    const part p = m->segment > 0 ? tree(m, &t, 0, t.n) : run_any_order(m, &t);
     const double underflow = (double)t.n * m->least; /* each product may end below the normal numbers */
     const double evaluation = dp_gamma((double)t.n, DP_EVALUATION_UNIT) * p.magnitude;
     return (dp_approx){p.value, p.error + t.slack + underflow + evaluation, p.variance + t.variance};

@@ -154,6 +154,60 @@ START_TEST(a_sum_lies_within_its_bound_and_about_its_expected_noise) {
 }
 END_TEST
 
+/* Sum number `order` of the same terms: from left to right, from right to left, in 8 chains that take turns. */
+enum { ORDERS = 3 };
+static float in_order(int order, const float *a, const float *b, int n) {
+    enum { CHAINS = 8 };
+    const int chains = order == 2 ? CHAINS : 1;
+    float chain[CHAINS] = {0.0f}, sum = 0.0f;
+    for (int i = 0; i < n; i++) {
+        const int k = order == 1 ? n - 1 - i : i;
+        chain[i % chains] = fmaf(a[k], b[k], chain[i % chains]);
+    }
+    for (int c = 0; c < chains; c++) sum += chain[c];
+    return sum;
+}
+
+/* The last term is large: from right to left every partial sum carries it. The noise of one order is then no measure of
+ * another's, and the noise of any order still finds operands that were rounded to tf32. */
+START_TEST(an_order_that_is_not_known_may_round_as_any_of_them_and_no_more) {
+    enum { N = 512, TRIALS = 400 };
+    const dp_class_model any = dp_class_model_of(DF_BACKEND_CUDA, DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    dp_class_model left_to_right = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    left_to_right.segment = N;
+    op_random random = {55};
+    double square[ORDERS] = {0.0}, other = 0.0, narrow = 0.0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        float a[N], b[N], narrow_a[N], narrow_b[N];
+        double wide_a[N], wide_b[N];
+        op_fill(&random, a, N);
+        op_fill(&random, b, N);
+        a[N - 1] = 4000.0f + b[N - 1];
+        b[N - 1] = 1.0f;
+        for (int k = 0; k < N; k++) {
+            wide_a[k] = (double)a[k];
+            wide_b[k] = (double)b[k];
+            narrow_a[k] = df_round_to_tf32(a[k]);
+            narrow_b[k] = df_round_to_tf32(b[k]);
+        }
+        const dp_terms terms = {.a = wide_a, .b = wide_b, .n = N};
+        const dp_approx sum = dp_sum_products(&any, &terms), one_order = dp_sum_products(&left_to_right, &terms);
+        for (int order = 0; order < ORDERS; order++) {
+            const double error = (double)in_order(order, a, b, N) - sum.value;
+            square[order] += error * error / sum.variance;
+            if (order == 1) other += error * error / one_order.variance;
+        }
+        const double error = (double)in_order(0, narrow_a, narrow_b, N) - sum.value;
+        narrow += error * error / sum.variance;
+    }
+    const double bar = dp_noise_bar(TRIALS);
+    for (int order = 0; order < ORDERS; order++)
+        ck_assert_msg(sqrt(square[order] / TRIALS) < 1.0, "order %d: noise %g", order, sqrt(square[order] / TRIALS));
+    ck_assert_msg(sqrt(other / TRIALS) > bar, "held to another order: %g of %g", sqrt(other / TRIALS), bar);
+    ck_assert_msg(sqrt(narrow / TRIALS) > 4.0 * bar, "tf32: %g of %g", sqrt(narrow / TRIALS), bar);
+}
+END_TEST
+
 /* Every 61st float from the least subnormal to 4. */
 enum { STEP = 61 };
 static const uint32_t last_bits = 0x40800000;
@@ -294,6 +348,7 @@ Suite *suite_bounds(void) {
     tcase_add_test(tests, every_constant_has_a_name_and_a_reason);
     tcase_add_test(tests, the_noise_bar_solves_its_equation_and_falls_towards_one);
     tcase_add_test(tests, a_sum_lies_within_its_bound_and_about_its_expected_noise);
+    tcase_add_test(tests, an_order_that_is_not_known_may_round_as_any_of_them_and_no_more);
     tcase_add_loop_test(tests, what_rounding_an_operand_loses_is_what_the_table_says_and_no_less, 0, 2);
     tcase_add_test(tests, what_a_pair_of_bf16_loses_is_what_the_table_says_and_no_less);
     tcase_add_loop_test(tests, a_sum_of_rounded_operands_lies_within_its_bound_whatever_their_size, 0, 2);

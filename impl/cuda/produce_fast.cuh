@@ -101,14 +101,23 @@ struct dc_flight {
     }
 };
 
-/* Whoever waits for a grid's barrier asks this block's own memory: the counter in L2 has pollers enough. */
+/* Whoever waits for a grid's barrier asks this block's own memory: the counter in L2 has pollers enough. Both sides are
+ * atomic, which says to the reader and to racecheck that this word is how threads meet. */
 template <int R> DC_DEVICE void dc_begin_phase(dc_ring<R> &ring, unsigned phase) {
-    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(dc_shared(&ring.begun)), "r"(phase) : "memory");
+    asm volatile("{\n\t.reg .u32 before;\n\tatom.release.cta.shared.exch.b32 before, [%0], %1;\n\t}" ::"r"(
+                     dc_shared(&ring.begun)),
+                 "r"(phase)
+                 : "memory");
 }
-template <int R> DC_DEVICE void dc_wait_phase(const dc_ring<R> &ring, unsigned phase) {
+/* All lanes of a producer. */
+template <int R> DC_DEVICE void dc_wait_phase(dc_ring<R> &ring, unsigned phase, int lane) {
     unsigned begun = 0;
-    while (begun < phase)
-        asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(begun) : "r"(dc_shared(&ring.begun)) : "memory");
+    while (lane == 0 && begun < phase)
+        asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;"
+                     : "=r"(begun)
+                     : "r"(dc_shared(&ring.begun))
+                     : "memory");
+    __syncwarp();
     asm volatile("fence.proxy.async;" ::: "memory"); /* what other blocks stored is read by bulk copies */
 }
 
@@ -138,14 +147,14 @@ DC_DEVICE void dc_stream_keys(dc_ring<R> &ring, dc_flight &flight, const dc_fram
     const size_t width = (size_t)f.n_kv_heads * hd;
     const dc_phase &p = f.phase[phase];
     bool begun = false;
-    dc_wait_phase(ring, 1); /* what is in sight is known */
+    dc_wait_phase(ring, 1, lane); /* what is in sight is known */
     const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
     for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
         const dc_item item = dc_item_at<R>(f, index);
         const dc_span span = dc_span_of(f, item, sight, lane);
         if (span.begin >= span.end) continue;
         if (!begun && item.key + span.end > f.keys - f.rows) {
-            dc_wait_phase(ring, (unsigned)phase);
+            dc_wait_phase(ring, (unsigned)phase, lane);
             begun = true;
         }
 #pragma unroll 1
@@ -191,7 +200,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
     dc_turn turn = {0, 1};
     for (int i = 0; i < f.phases; i++) {
         if (f.phase[i].kind == DC_ATTEND) {
-            dc_wait_phase(ring, 1);
+            dc_wait_phase(ring, 1, lane);
             const dc_sight_range sight = dc_sight_of<R>(f, f.phase[i].layer, lane);
             const int last = dc_first_item<R>(f, block + 1, blocks);
             for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
@@ -208,7 +217,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
         }
         if (f.phase[i].kind != DC_PRODUCT) continue;
         const dc_product &p = f.phase[i].product;
-        dc_wait_phase(ring, (unsigned)i);
+        dc_wait_phase(ring, (unsigned)i, lane);
         const unsigned char *act = static_cast<const unsigned char *>(f.act);
         for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
             const dc_unit u = dc_unit_at(p, index);

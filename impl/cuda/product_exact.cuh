@@ -9,7 +9,7 @@
  * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 8
  * channels (4 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
  * broadcast. Three stages are under way while the pair works on one: a load takes as long as that when the memory is
- * busy. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
+ * busy. A stage is filled again once both warps have left it; the warp that does not fill never waits for the other. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
  * weights and 32 conversions, which the nearest instruction cache holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
@@ -21,7 +21,8 @@
 
 enum {
     DC_EXACT_THREADS = 256,
-    DC_EXACT_PAIRS = 4, /* of warps */
+    DC_EXACT_PAIRS = 4,  /* of warps */
+    DC_EXACT_SHARES = 2, /* warps of a pair: each a share of the rows */
     DC_LANE_OUTPUTS = 8,
     DC_LANES_WARP = 32,
     DC_EXACT_STAGES = 4,
@@ -52,7 +53,7 @@ template <int R> struct dc_exact_stage {
 };
 template <int R> struct dc_exact_ring {
     dc_exact_stage<R> stage[DC_EXACT_PAIRS][DC_EXACT_STAGES];
-    unsigned long long full[DC_EXACT_PAIRS][DC_EXACT_STAGES];
+    unsigned long long full[DC_EXACT_PAIRS][DC_EXACT_STAGES], empty[DC_EXACT_PAIRS][DC_EXACT_STAGES];
 };
 template <int R> struct dc_exact_memory {
     enum { QUADS = 2, PLANE = DC_TILE + 4 }; /* the pad keeps both quads in different banks */
@@ -152,11 +153,6 @@ template <int R, int T> struct dc_fetcher {
     }
 };
 
-/* The warps of a pair are done with a stage. */
-DC_DEVICE void dc_pair_sync(int pair) {
-    asm volatile("bar.sync %0, %1;" ::"r"(pair + 2), "n"(2 * DC_LANES_WARP) : "memory");
-}
-
 /* ROWS of the R rows, whose first x points to. */
 template <int R, int ROWS, int T>
 DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][ROWS], const unsigned char *weights, const float *x,
@@ -191,7 +187,7 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
         BLOCK = 32 / STEP, /* steps of a scale */
         QUADS = 2,
         PASSES = R / 8,
-        ROWS = R / 2, /* of a warp */
+        ROWS = R / DC_EXACT_SHARES, /* of a warp */
         EACH = DC_TILE * QUADS / DC_EXACT_THREADS
     };
     const bool scaled = T == DF_Q8_0 || T == DF_Q4_0;
@@ -239,8 +235,12 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                                                   s.weights + lane * sizeof(four) +
                                                       (T == DF_Q4_0 ? half / 2 : half) * (DC_TILE * sizeof(four)),
                                                   s.x + half * DC_TURN * R + share * ROWS, half % 2, d);
-                    dc_pair_sync(pair);
-                    if (fetches) fetcher.fetch(s, &ring.full[pair][turn.slot], act, hint, p, quarters, pair, blocks);
+                    __syncwarp();
+                    if (lane == 0) dc_barrier_arrive(&ring.empty[pair][turn.slot]);
+                    if (fetches) {
+                        dc_barrier_wait(&ring.empty[pair][turn.slot], turn.parity);
+                        fetcher.fetch(s, &ring.full[pair][turn.slot], act, hint, p, quarters, pair, blocks);
+                    }
                     if (++turn.slot == DC_EXACT_STAGES) turn.slot = 0, turn.parity ^= 1u;
                 }
             float *partial = p.partial + ((size_t)(unit % p.tiles) * p.groups + unit / p.tiles) * (DC_TILE * R);

@@ -92,7 +92,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     enum { NT = DC_EXACT_THREADS };
     dc_exact_turn turn = {0, 0};
     unsigned parity = 0;
-    if (threadIdx.x < DC_EXACT_PAIRS * DC_EXACT_STAGES) dc_barrier_init(&s.ring.full[0][0] + threadIdx.x, 1);
+    if (threadIdx.x < DC_EXACT_PAIRS * DC_EXACT_STAGES) {
+        dc_barrier_init(&s.ring.full[0][0] + threadIdx.x, 1);
+        dc_barrier_init(&s.ring.empty[0][0] + threadIdx.x, DC_EXACT_SHARES);
+    }
     if (threadIdx.x < DC_ROW_BUFFERS) dc_barrier_init(s.rows_full + threadIdx.x, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     dc_fetch_phase<NT>(&s.phase[0], f.phase, (int)threadIdx.x);
