@@ -3,14 +3,16 @@
  *
  * A pair of warps takes one segment of 64 input channels of 256 outputs, each half of the rows: a lane has 8 outputs
  * (lane + 32 j) of them in registers and runs the segment from left to right. The four pairs of a block take four
- * neighbouring segments, which are then folded in shared memory as the tree of canon.h has it; a group of eight keeps
- * its first half's node in registers. What a group adds goes to `partial`; the phase that reads it finishes the tree.
+ * neighbouring segments, which are then folded in shared memory as the tree of canon.h has it; the second half of a
+ * group of eight is added to the first's node. What a group adds is left in `partial`; the phase that reads it finishes
+ * the tree.
  *
  * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 8
  * channels (4 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
  * broadcast. Three stages are under way while the pair works on one: a load takes as long as that when the memory is
- * busy. A stage is filled again once both warps have left it; the warp that does not fill never waits for the other. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of
- * weights and 32 conversions, which the nearest instruction cache holds.
+ * busy. A stage is filled again once both warps have left it; the warp that does not fill never waits for the other.
+ * Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of weights and
+ * 32 conversions, which the nearest instruction cache holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
 #define DF_CUDA_PRODUCT_EXACT_CUH
@@ -51,8 +53,15 @@ template <int R> struct dc_exact_stage {
     unsigned char weights[DC_TILE * 16];
     float x[8 * R];
 };
+/* What the next stage of a pair is filled with; segment < 0: nothing is left. In shared memory, for the products need
+ * every register: what does not fit goes through an L1 that next to this much shared memory is too small for it. */
+struct dc_feed {
+    const char *weights; /* of the segment */
+    int unit, quarter, segment, step;
+};
 template <int R> struct dc_exact_ring {
     dc_exact_stage<R> stage[DC_EXACT_PAIRS][DC_EXACT_STAGES];
+    dc_feed feed[DC_EXACT_PAIRS];
     unsigned long long full[DC_EXACT_PAIRS][DC_EXACT_STAGES], empty[DC_EXACT_PAIRS][DC_EXACT_STAGES];
 };
 template <int R> struct dc_exact_memory {
@@ -124,34 +133,32 @@ struct dc_exact_turn {
     unsigned parity;
 };
 
-/* The stages to fetch, in order, over the units of a phase. */
-template <int R, int T> struct dc_fetcher {
-    int unit, quarter, step;
+/* On to the next segment of the pair that there is. */
+template <int T> DC_DEVICE void dc_feed_segment(dc_feed &feed, const dc_product &p, int pair, int blocks) {
     dc_work work;
+    do {
+        if (++feed.quarter == p.run / DC_EXACT_RUN) feed.quarter = 0, feed.unit += blocks;
+        work = dc_exact_work<T>(p, feed.unit, feed.quarter, pair);
+    } while (work.segment < 0 && feed.unit < p.tiles * p.groups);
+    feed.weights = work.weights;
+    feed.segment = work.segment;
+    feed.step = 0;
+}
 
-    __device__ __forceinline__ void skip_empty(const dc_product &p, int quarters, int pair, int blocks) {
-        while (work.segment < 0 && unit < p.tiles * p.groups) advance(p, quarters, pair, blocks);
-    }
-    __device__ __forceinline__ void advance(const dc_product &p, int quarters, int pair, int blocks) {
-        if (++quarter == quarters) quarter = 0, unit += blocks;
-        work = dc_exact_work<T>(p, unit, quarter, pair);
-        step = 0;
-    }
-    /* One thread: fills a stage. */
-    __device__ __forceinline__ void fetch(dc_exact_stage<R> &s, unsigned long long *full, const float *act,
-                                          unsigned long long hint, const dc_product &p, int quarters, int pair,
-                                          int blocks) {
-        enum { STEP = dc_width<T>::STEP, WEIGHTS = DC_TILE * dc_width<T>::BYTES, INPUT = STEP * R * 4 };
-        if (work.segment < 0) return;
-        dc_barrier_expect(full, WEIGHTS + INPUT);
-        dc_bulk(s.weights, work.weights + (size_t)step * WEIGHTS, WEIGHTS, full, hint);
-        dc_bulk_plain(s.x, act + ((size_t)work.segment * DC_UNIT + step * STEP) * R, INPUT, full);
-        if (++step == DC_UNIT / STEP) {
-            advance(p, quarters, pair, blocks);
-            skip_empty(p, quarters, pair, blocks);
-        }
-    }
-};
+/* One thread of the pair: fills a stage. */
+template <int R, int T>
+DC_DEVICE void dc_feed_stage(dc_exact_ring<R> &ring, int pair, int slot, const float *act, const dc_product &p,
+                             int blocks) {
+    enum { STEP = dc_width<T>::STEP, WEIGHTS = DC_TILE * dc_width<T>::BYTES, INPUT = STEP * R * 4 };
+    dc_feed &feed = ring.feed[pair];
+    if (feed.segment < 0) return;
+    dc_exact_stage<R> &s = ring.stage[pair][slot];
+    unsigned long long *full = &ring.full[pair][slot];
+    dc_barrier_expect(full, WEIGHTS + INPUT);
+    dc_bulk(s.weights, feed.weights + (size_t)feed.step * WEIGHTS, WEIGHTS, full, dc_evict_first());
+    dc_bulk_plain(s.x, act + ((size_t)feed.segment * DC_UNIT + feed.step * STEP) * R, INPUT, full);
+    if (++feed.step == DC_UNIT / STEP) dc_feed_segment<T>(feed, p, pair, blocks);
+}
 
 /* ROWS of the R rows, whose first x points to. */
 template <int R, int ROWS, int T>
@@ -193,26 +200,23 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
     const bool scaled = T == DF_Q8_0 || T == DF_Q4_0;
     const int warp = thread / DC_LANES_WARP, lane = thread % DC_LANES_WARP;
     const int pair = warp % DC_EXACT_PAIRS, share = warp / DC_EXACT_PAIRS;
-    const bool fetches = share == 0 && lane == 0;
+    const bool feeds = share == 0;
     const int quarters = p.run / DC_EXACT_RUN, units = p.tiles * p.groups;
     const int start = (block + blocks - p.first_unit % blocks) % blocks;
-    const unsigned long long hint = dc_evict_first();
     if (start >= units) return;
 
-    float4 left[PASSES][EACH]; /* the node of a unit's first half */
-    dc_fetcher<R, T> fetcher;
-    fetcher.unit = start;
-    fetcher.quarter = fetcher.step = 0;
-    fetcher.work = dc_exact_work<T>(p, start, 0, pair);
-    if (fetches) {
+    if (feeds && lane == 0) {
         dc_before_bulk_reads(); /* the activations were written by ordinary stores */
-        fetcher.skip_empty(p, quarters, pair, blocks);
-        for (int i = 0, slot = turn.slot; i < DC_EXACT_STAGES; i++, slot = (slot + 1) % DC_EXACT_STAGES)
-            fetcher.fetch(ring.stage[pair][slot], &ring.full[pair][slot], act, hint, p, quarters, pair, blocks);
+        dc_feed &feed = ring.feed[pair];
+        feed.unit = start;
+        feed.quarter = -1;
+        dc_feed_segment<T>(feed, p, pair, blocks);
+#pragma unroll 1
+        for (int i = 0; i < DC_EXACT_STAGES; i++)
+            dc_feed_stage<R, T>(ring, pair, (turn.slot + i) % DC_EXACT_STAGES, act, p, blocks);
     }
     for (int unit = start; unit < units; unit += blocks)
         for (int quarter = 0; quarter < quarters; quarter++) {
-            const bool last = quarter + 1 == quarters;
             const dc_work work = dc_exact_work<T>(p, unit, quarter, pair);
             float acc[DC_LANE_OUTPUTS][ROWS], d[DC_LANE_OUTPUTS] = {};
 #pragma unroll
@@ -237,9 +241,10 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                                                   s.x + half * DC_TURN * R + share * ROWS, half % 2, d);
                     __syncwarp();
                     if (lane == 0) dc_barrier_arrive(&ring.empty[pair][turn.slot]);
-                    if (fetches) {
+                    if (feeds) {
                         dc_barrier_wait(&ring.empty[pair][turn.slot], turn.parity);
-                        fetcher.fetch(s, &ring.full[pair][turn.slot], act, hint, p, quarters, pair, blocks);
+                        if (lane == 0) dc_feed_stage<R, T>(ring, pair, turn.slot, act, p, blocks);
+                        __syncwarp();
                     }
                     if (++turn.slot == DC_EXACT_STAGES) turn.slot = 0, turn.parity ^= 1u;
                 }
@@ -254,21 +259,19 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
 #pragma unroll
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++) {
                             const float *a = &acc[j][4 * q];
-                            m.exchange[pair][quad % QUADS][j * DC_LANES_WARP + lane] =
+                            m.exchange[pair][quad % QUADS][j * DC_LANES_WARP + dc_again(lane)] =
                                 make_float4(a[0], a[1], a[2], a[3]);
                         }
                 }
                 __syncthreads();
 #pragma unroll
                 for (int e = 0; e < EACH; e++) {
-                    const int i = thread + e * DC_EXACT_THREADS, q = i % QUADS, o = i / QUADS;
+                    const int i = dc_again(thread) + e * DC_EXACT_THREADS, q = i % QUADS, o = i / QUADS;
                     float4 v = dc_add(dc_add(m.exchange[0][q][o], m.exchange[1][q][o]),
                                       dc_add(m.exchange[2][q][o], m.exchange[3][q][o]));
-                    if (quarter != 0) v = dc_add(left[pass][e], v);
-                    if (last)
-                        reinterpret_cast<float4 *>(partial)[o * (R / 4) + QUADS * pass + q] = v;
-                    else
-                        left[pass][e] = v;
+                    float4 *to = reinterpret_cast<float4 *>(partial) + o * (R / 4) + QUADS * pass + q;
+                    if (quarter != 0) v = dc_add(*to, v); /* the first half's node, by this thread */
+                    *to = v;
                 }
             }
         }
