@@ -7,12 +7,12 @@
  * group of eight is added to the first's node. What a group adds is left in `partial`; the phase that reads it finishes
  * the tree.
  *
- * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 8
- * channels (4 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
- * broadcast. Three stages are under way while the pair works on one: a load takes as long as that when the memory is
- * busy. A stage is filled again once both warps have left it; the warp that does not fill never waits for the other.
- * Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8 loads of activations, 8 of weights and
- * 32 conversions, which the nearest instruction cache holds.
+ * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 16
+ * channels (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
+ * broadcast. One stage is under way while the pair works on the other: with eight pairs on a multiprocessor that is 64
+ * KB, twice what the memory takes to answer. A stage is filled again once both warps have left it; the warp that does
+ * not fill never waits for the other. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8
+ * loads of activations, 8 of weights and 32 conversions, which the nearest instruction cache holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
 #define DF_CUDA_PRODUCT_EXACT_CUH
@@ -27,31 +27,31 @@ enum {
     DC_EXACT_SHARES = 2, /* warps of a pair: each a share of the rows */
     DC_LANE_OUTPUTS = 8,
     DC_LANES_WARP = 32,
-    DC_EXACT_STAGES = 4,
+    DC_EXACT_STAGES = 2,
     DC_TURN = 4 /* channels of a turn of the inner loop */
 };
 
 /* A width in a stage: channels, and bytes of them for one output. */
 template <int T> struct dc_width;
 template <> struct dc_width<DF_F32> {
-    enum { STEP = 4, BYTES = 16 };
+    enum { STEP = 8, BYTES = 32 };
 };
 template <> struct dc_width<DF_BF16> {
-    enum { STEP = 8, BYTES = 16 };
+    enum { STEP = 16, BYTES = 32 };
 };
 template <> struct dc_width<DF_F16> {
-    enum { STEP = 8, BYTES = 16 };
+    enum { STEP = 16, BYTES = 32 };
 };
 template <> struct dc_width<DF_Q8_0> {
-    enum { STEP = 8, BYTES = 8 };
+    enum { STEP = 16, BYTES = 16 };
 };
 template <> struct dc_width<DF_Q4_0> {
-    enum { STEP = 8, BYTES = 4 };
+    enum { STEP = 16, BYTES = 8 };
 };
 
 template <int R> struct dc_exact_stage {
-    unsigned char weights[DC_TILE * 16];
-    float x[8 * R];
+    unsigned char weights[DC_TILE * 32];
+    float x[16 * R];
 };
 /* What the next stage of a pair is filled with; segment < 0: nothing is left. In shared memory, for the products need
  * every register: what does not fit goes through an L1 that next to this much shared memory is too small for it. */
@@ -231,16 +231,16 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++)
                             d[j] = __half2float(
                                 work.scales[((step / BLOCK) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
-                    dc_exact_stage<R> &s = ring.stage[pair][turn.slot];
+                    const dc_exact_stage<R> &s = ring.stage[pair][turn.slot];
+                    const unsigned char *weights = s.weights + lane * sizeof(four);
+                    const float *x = s.x + share * ROWS;
                     dc_barrier_wait(&ring.full[pair][turn.slot], turn.parity);
 #pragma unroll 1
-                    for (int half = 0; half < STEP / DC_TURN; half++)
-                        dc_exact_four<R, ROWS, T>(acc,
-                                                  s.weights + lane * sizeof(four) +
-                                                      (T == DF_Q4_0 ? half / 2 : half) * (DC_TILE * sizeof(four)),
-                                                  s.x + half * DC_TURN * R + share * ROWS, half % 2, d);
-                    __syncwarp();
-                    if (lane == 0) dc_barrier_arrive(&ring.empty[pair][turn.slot]);
+                    for (int four_of = 0; four_of < STEP / DC_TURN; four_of++, x += DC_TURN * R) {
+                        dc_exact_four<R, ROWS, T>(acc, weights, x, four_of % 2, d);
+                        if (T != DF_Q4_0 || four_of % 2 == 1) weights += DC_TILE * sizeof(four);
+                    }
+                    dc_barrier_arrive(&ring.empty[pair][turn.slot]); /* a lane speaks for itself alone */
                     if (feeds) {
                         dc_barrier_wait(&ring.empty[pair][turn.slot], turn.parity);
                         if (lane == 0) dc_feed_stage<R, T>(ring, pair, turn.slot, act, p, blocks);

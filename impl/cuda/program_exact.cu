@@ -94,7 +94,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     unsigned parity = 0;
     if (threadIdx.x < DC_EXACT_PAIRS * DC_EXACT_STAGES) {
         dc_barrier_init(&s.ring.full[0][0] + threadIdx.x, 1);
-        dc_barrier_init(&s.ring.empty[0][0] + threadIdx.x, DC_EXACT_SHARES);
+        dc_barrier_init(&s.ring.empty[0][0] + threadIdx.x, DC_EXACT_SHARES * DC_LANES_WARP);
     }
     if (threadIdx.x < DC_ROW_BUFFERS) dc_barrier_init(s.rows_full + threadIdx.x, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
