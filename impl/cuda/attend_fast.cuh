@@ -9,8 +9,8 @@
  * that no row of the block sees is not read; one that only some see is multiplied by 0 for the others, so that what is
  * not finite there reaches all of them.
  *
- * Warps w and w + 4 share 16 queries: each has the scores of 32 keys, then 64 channels of the weighted values; they
- * meet at a barrier of their own and no other warp waits for them.
+ * Warps w and w + 4 share 16 queries: each has the scores of 32 keys, then 64 channels of the weighted values. All
+ * warps together make a stage's keys or values into operands, in their place.
  *
  * The inner index of a product is ours to order, so lanes read 16 bytes at once: at k16 step s lane t of a quad has
  * channels 16 s + 4 t .. + 3 of queries and keys, and keys 16 s + t, + 4, + 8, + 12 of weights and values.
@@ -21,9 +21,13 @@
 #include "cuda/attend.cuh"
 #include "cuda/produce_fast.cuh"
 
+/* A operands, [m16][k16][lane]: 64 queries by STEPS times 16 channels or keys. */
+template <int STEPS> struct dc_operands { uint4 hi[4][STEPS][32], lo[4][STEPS][32]; };
+typedef dc_operands<DC_UNIT / 16> dc_weights; /* of 64 keys: they take the place of the keys, whose scores are known */
+static_assert(sizeof(dc_weights) <= DC_WEIGHT_BYTES, "the weights of a segment fit its keys' stage");
+
 struct dc_attend_fast_memory {
-    /* [m16][k16][lane], A operands: 64 queries by their channels, then by the weights of 64 keys */
-    uint4 hi[4][DC_MOST_HEAD / 16][32], lo[4][DC_MOST_HEAD / 16][32];
+    dc_operands<DC_MOST_HEAD / 16> query;
     float largest[2][DC_QUERIES], total[2][DC_QUERIES];
 };
 
@@ -36,11 +40,11 @@ DC_DEVICE void dc_split_pair(float x, float y, unsigned &hi, unsigned &lo) {
     lo = *reinterpret_cast<const unsigned *>(&l);
 }
 
-DC_DEVICE void dc_mma_split(float (&c)[4], const uint4 &ah, const uint4 &al, unsigned bh0, unsigned bh1, unsigned bl0,
-                            unsigned bl1) {
-    dc_mma(c, ah, bh0, bh1);
-    dc_mma(c, ah, bl0, bl1);
-    dc_mma(c, al, bh0, bh1);
+/* b: two pairs of hi, two of lo. */
+DC_DEVICE void dc_mma_split(float (&c)[4], const uint4 &ah, const uint4 &al, const uint4 &b) {
+    dc_mma(c, ah, b.x, b.y);
+    dc_mma(c, ah, b.z, b.w);
+    dc_mma(c, al, b.x, b.y);
 }
 
 /* e^x for x <= 0 in three instructions: the argument's rounding and the unit's give at most 2^-22 + 2^-23 |x| of the
@@ -51,39 +55,32 @@ DC_DEVICE float dc_exp(float x) {
     return y;
 }
 
-/* The two warps of 16 queries. */
-DC_DEVICE void dc_pair_sync(int m16) { asm volatile("bar.sync %0, 64;" ::"r"(2 + m16) : "memory"); }
-
-/* This lane's part of the queries of a pair of warps: rows g and g + 8, half of the channels. */
-struct dc_queries {
-    float4 x[2][DC_MOST_HEAD / 32];
-};
-
+/* The queries of a pair of warps: each brings half of the channels, a lane rows g and g + 8. */
 template <int R>
-DC_DEVICE void dc_load_queries(dc_queries &q, const dc_frame &f, const dc_item &item, int m16, int half, int lane) {
+DC_DEVICE void dc_bring_queries(dc_attend_fast_memory &m, const dc_frame &f, const dc_item &item, int m16, int half,
+                                int lane) {
+    enum { STEPS = DC_MOST_HEAD / 32 };
     const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, first = half * (DC_MOST_HEAD / 2) + lane % 4 * 4;
+    float4 x[2][STEPS];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int query = item.chunk * DC_QUERIES + m16 * 16 + r * 8 + lane / 4, member = query / R;
         const bool held = member < group && query % R < f.rows;
         const float *from = f.q + ((size_t)(query % R) * f.n_heads + item.kv_head * group + member) * hd + first;
 #pragma unroll
-        for (int step = 0; step < DC_MOST_HEAD / 32; step++)
-            q.x[r][step] =
+        for (int step = 0; step < STEPS; step++)
+            x[r][step] =
                 held && first + step * 16 < hd ? dc_load4(from + step * 16) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
-}
-
-DC_DEVICE void dc_store_queries(dc_attend_fast_memory &m, const dc_queries &q, int m16, int half, int lane) {
 #pragma unroll
-    for (int step = 0; step < DC_MOST_HEAD / 32; step++) {
+    for (int step = 0; step < STEPS; step++) {
         uint4 hi, lo;
-        dc_split_pair(q.x[0][step].x, q.x[0][step].y, hi.x, lo.x);
-        dc_split_pair(q.x[1][step].x, q.x[1][step].y, hi.y, lo.y);
-        dc_split_pair(q.x[0][step].z, q.x[0][step].w, hi.z, lo.z);
-        dc_split_pair(q.x[1][step].z, q.x[1][step].w, hi.w, lo.w);
-        m.hi[m16][half * (DC_MOST_HEAD / 32) + step][lane] = hi;
-        m.lo[m16][half * (DC_MOST_HEAD / 32) + step][lane] = lo;
+        dc_split_pair(x[0][step].x, x[0][step].y, hi.x, lo.x);
+        dc_split_pair(x[1][step].x, x[1][step].y, hi.y, lo.y);
+        dc_split_pair(x[0][step].z, x[0][step].w, hi.z, lo.z);
+        dc_split_pair(x[1][step].z, x[1][step].w, hi.w, lo.w);
+        m.query.hi[m16][half * STEPS + step][lane] = hi;
+        m.query.lo[m16][half * STEPS + step][lane] = lo;
     }
 }
 
@@ -95,45 +92,79 @@ DC_DEVICE void dc_scores_fast(float (&s)[4][4], const unsigned char *keys, const
     const int g = lane / 4, t = lane % 4;
 #pragma unroll 2
     for (int step = 0; step * 16 < hd; step++) {
-        const uint4 ah = m.hi[m16][step][lane], al = m.lo[m16][step][lane];
+        const uint4 ah = m.query.hi[m16][step][lane], al = m.query.lo[m16][step][lane];
         const bool inside = step * 16 + 4 * t < hd;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float4 k = inside ? *reinterpret_cast<const float4 *>(
-                                          keys + dc_key_place(half * 4 + j, g) * DC_KEY_STRIDE + step * 64 + 16 * t)
-                                    : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            unsigned bh0, bh1, bl0, bl1;
-            dc_split_pair(k.x, k.y, bh0, bl0);
-            dc_split_pair(k.z, k.w, bh1, bl1);
-            dc_mma_split(s[j], ah, al, bh0, bh1, bl0, bl1);
+            const uint4 k = inside ? *reinterpret_cast<const uint4 *>(
+                                         keys + dc_key_place(half * 4 + j, g) * DC_KEY_STRIDE + step * 64 + 16 * t)
+                                   : make_uint4(0, 0, 0, 0);
+            dc_mma_split(s[j], ah, al, k);
         }
     }
 }
 
 /* o[4 group + j]: an n8 tile; its column n is channel 64 half + 32 group + 4 n + j. */
-DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, const dc_attend_fast_memory &m, int hd,
-                              int m16, int half, int lane) {
+DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, const dc_weights &w, int hd, int m16,
+                              int half, int lane) {
     const int g = lane / 4, t = lane % 4;
-#pragma unroll 1
+#pragma unroll 2
     for (int step = 0; step < 4; step++) {
-        const uint4 ah = m.hi[m16][step][lane], al = m.lo[m16][step][lane];
+        const uint4 ah = w.hi[m16][step][lane], al = w.lo[m16][step][lane];
 #pragma unroll
         for (int group = 0; group < 2; group++) {
             if (half * 64 + group * 32 >= hd) break;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                dc_mma_split(o[group * 4 + j], ah, al,
+                             *reinterpret_cast<const uint4 *>(values + (step * 16 + t + 4 * j) * DC_VALUE_STRIDE +
+                                                              half * 256 + group * 128 + g * 16));
+        }
+    }
+}
+
+/* ---- Keys and values as operands: once for all queries, in their place. The threads of the block share the stage.
+ * ----
+ */
+
+enum { DC_HEAD_QUADS = DC_MOST_HEAD / 4 };
+
+/* Four channels of a key: as pairs, what is hi of them, then lo. */
+DC_DEVICE void dc_split_keys(unsigned char *keys, int hd, int thread) {
+    const int quad = thread % DC_HEAD_QUADS;
+    if (quad * 4 < hd)
+#pragma unroll
+        for (int place = thread / DC_HEAD_QUADS; place < DC_UNIT; place += DC_FAST_THREADS / DC_HEAD_QUADS) {
+            unsigned char *at = keys + place * DC_KEY_STRIDE + quad * 16;
+            const float4 k = *reinterpret_cast<const float4 *>(at);
+            uint4 b;
+            dc_split_pair(k.x, k.y, b.x, b.z);
+            dc_split_pair(k.z, k.w, b.y, b.w);
+            *reinterpret_cast<uint4 *>(at) = b;
+        }
+    dc_before_bulk();
+}
+
+/* Four channels of the values of four keys, 4 places apart: as pairs of keys; channel j goes to the place of key j. */
+DC_DEVICE void dc_split_values(unsigned char *values, int hd, int thread) {
+    const int quad = thread % DC_HEAD_QUADS;
+    if (quad * 4 < hd)
+#pragma unroll
+        for (int four = thread / DC_HEAD_QUADS; four < DC_UNIT / 4; four += DC_FAST_THREADS / DC_HEAD_QUADS) {
+            unsigned char *at = values + (four / 4 * 16 + four % 4) * DC_VALUE_STRIDE + quad * 16;
             float v[4][4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                *reinterpret_cast<float4 *>(v[i]) = *reinterpret_cast<const float4 *>(
-                    values + (step * 16 + t + 4 * i) * DC_VALUE_STRIDE + half * 256 + group * 128 + g * 16);
+                *reinterpret_cast<float4 *>(v[i]) = *reinterpret_cast<const float4 *>(at + 4 * i * DC_VALUE_STRIDE);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                unsigned bh0, bh1, bl0, bl1;
-                dc_split_pair(v[0][j], v[1][j], bh0, bl0);
-                dc_split_pair(v[2][j], v[3][j], bh1, bl1);
-                dc_mma_split(o[group * 4 + j], ah, al, bh0, bh1, bl0, bl1);
+                uint4 b;
+                dc_split_pair(v[0][j], v[1][j], b.x, b.z);
+                dc_split_pair(v[2][j], v[3][j], b.y, b.w);
+                *reinterpret_cast<uint4 *>(at + 4 * j * DC_VALUE_STRIDE) = b;
             }
         }
-    }
+    dc_before_bulk();
 }
 
 /* A stage of keys or values, and the arrival of the producer of activations: whoever took the stage without it could
@@ -148,33 +179,40 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
                               const dc_phase &p, const dc_place &at) {
     const int hd = f.head_dim, chunks = dc_chunks<R>(f);
     const int warp = at.thread / 32, lane = at.thread % 32, g = lane / 4, t = lane % 4, m16 = warp % 4, half = warp / 4;
-    const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
+    const int begin = dc_first_item<R>(f, at.block, at.blocks), end = dc_first_item<R>(f, at.block + 1, at.blocks);
+    if (begin >= end) return;
+    /* What an item's work is told by is under way before the item before it is done, the first one's all at once. */
+    const dc_row_sight row = dc_row_sight_of<R>(f, p.layer, lane);
+    dc_item next = dc_item_at<R>(f, begin);
+    dc_places next_places = dc_places_of(f, next, lane);
+    dc_bring_queries<R>(m, f, next, m16, half, lane);
+    int held = next.kv_head * chunks + next.chunk;
+    const dc_sight_range sight = dc_sight_of(row);
     int low[2], high[2]; /* of rows g and g + 8 of the 16 queries */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int row = (m16 * 16 + r * 8 + g) % R;
-        low[r] = __ldcg(f.seen + p.layer * 2 * R + row);
-        high[r] = __ldcg(f.seen + (p.layer * 2 + 1) * R + row);
+        low[r] = __shfl_sync(0xffffffffu, row.low, (m16 * 16 + r * 8 + g) % R);
+        high[r] = __shfl_sync(0xffffffffu, row.high, (m16 * 16 + r * 8 + g) % R);
     }
-    dc_queries q;
-    int held = -1;
-    const int last = dc_first_item<R>(f, at.block + 1, at.blocks);
-    for (int index = dc_first_item<R>(f, at.block, at.blocks); index < last; index++) {
-        const dc_item item = dc_item_at<R>(f, index);
-        const dc_span span = dc_span_of(f, item, sight, lane);
+    for (int index = begin; index < end; index++) {
+        const dc_item item = next;
+        const dc_span span = dc_span_of(item, next_places, sight, lane);
+        if (index + 1 < end) {
+            next = dc_item_at<R>(f, index + 1);
+            next_places = dc_places_of(f, next, lane);
+        }
         if (span.begin >= span.end) continue; /* dc_context_fast leaves it out as well */
         if (held != item.kv_head * chunks + item.chunk) {
-            dc_load_queries<R>(q, f, item, m16, half, lane);
+            dc_bring_queries<R>(m, f, item, m16, half, lane);
             held = item.kv_head * chunks + item.chunk;
         }
-        dc_pair_sync(m16); /* the other warp has read the weights of the item before */
-        dc_store_queries(m, q, m16, half, lane);
-        dc_pair_sync(m16);
-        float s[4][4] = {};
+        unsigned char *keys = ring.stage[turn.slot].weights;
+        unsigned long long *keys_empty = &ring.empty[turn.slot];
         dc_wait_stage(ring, turn);
-        dc_scores_fast(s, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
-        __syncwarp();
-        if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
+        dc_split_keys(keys, hd, at.thread);
+        dc_sync<DC_FAST_THREADS>();
+        float s[4][4] = {};
+        dc_scores_fast(s, keys, m, hd, m16, half, lane);
         turn.next();
 
         unsigned seen = 0;
@@ -197,7 +235,8 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
             if (t == 0) m.largest[half][m16 * 16 + r * 8 + g] = largest;
         }
-        dc_pair_sync(m16);
+        dc_sync<DC_FAST_THREADS>(); /* nobody reads the keys any more */
+        dc_weights &weights = *reinterpret_cast<dc_weights *>(keys);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int query = m16 * 16 + r * 8 + g;
@@ -222,20 +261,25 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
             dc_split_pair(s[2 * step][2], s[2 * step][3], hi.y, lo.y);
             dc_split_pair(s[2 * step + 1][0], s[2 * step + 1][1], hi.z, lo.z);
             dc_split_pair(s[2 * step + 1][2], s[2 * step + 1][3], hi.w, lo.w);
-            m.hi[m16][half * 2 + step][lane] = hi;
-            m.lo[m16][half * 2 + step][lane] = lo;
+            weights.hi[m16][half * 2 + step][lane] = hi;
+            weights.lo[m16][half * 2 + step][lane] = lo;
         }
-        dc_pair_sync(m16);
+        unsigned char *values = ring.stage[turn.slot].weights;
+        dc_wait_stage(ring, turn);
+        dc_split_values(values, hd, at.thread);
+        dc_sync<DC_FAST_THREADS>();
         if (half == 0 && lane < 16) {
             const int query = m16 * 16 + lane;
             f.largest[index * DC_QUERIES + query] = fmaxf(m.largest[0][query], m.largest[1][query]);
             f.total[index * DC_QUERIES + query] = m.total[0][query] + m.total[1][query];
         }
         float o[8][4] = {};
-        dc_wait_stage(ring, turn);
-        dc_values_fast(o, ring.stage[turn.slot].weights, m, hd, m16, half, lane);
+        dc_values_fast(o, values, weights, hd, m16, half, lane);
         __syncwarp();
-        if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
+        if (lane == 0) {
+            dc_barrier_arrive(keys_empty);
+            dc_barrier_arrive(&ring.empty[turn.slot]);
+        }
         turn.next();
 #pragma unroll
         for (int group = 0; group < 2; group++)
@@ -274,8 +318,7 @@ DC_DEVICE void dc_context_fast(dc_context_memory &m, const dc_frame &f, const dc
     const int hd = f.head_dim, warp = at.thread / 32, lane = at.thread % 32;
     const int units = (p.n + DC_UNIT - 1) / DC_UNIT * HALVES;
     if (at.block >= units) return;
-    const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
-    const dc_segments in = dc_segments_of(f, sight, lane);
+    const dc_segments in = dc_segments_of(f, dc_row_sight_of<R>(f, p.layer, lane), lane);
     const int segments = min(in.end - in.begin, (int)DC_MOST_SHARES);
     for (int unit = at.block; unit < units; unit += at.blocks) {
         const int first = unit / HALVES * DC_UNIT, row0 = unit % HALVES * DC_CONTEXT_ROWS, head0 = first / hd;
@@ -349,7 +392,7 @@ DC_DEVICE void dc_context_fast(dc_context_memory &m, const dc_frame &f, const dc
             m.tile.v[channel + 2][row] = y.z, m.tile.v[channel + 3][row] = y.w;
         }
         dc_sync<NT>();
-        if (p.y == nullptr) dc_pack_fast<DC_CONTEXT_ROWS, R, NT, DC_UNIT>(m.tile, first, row0, f.act, at);
+        if (p.y == nullptr) dc_pack_fast<DC_CONTEXT_ROWS, R, NT>(m.tile, first, row0, f.act, at);
         dc_sync<NT>();
     }
 }

@@ -40,35 +40,38 @@ template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int f
 
 /*
  * Fast: each value as hi + lo, hi = bf16(x), lo = bf16(x - hi), laid out as the B operand of mma.m16n8k16: for 16
- * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes. The
- * tile has ROWS of the R rows, from `row0` on.
+ * channels and 8 rows, lane 4 g + t holds row g, channels 2t, 2t + 1, 2t + 8, 2t + 9 as hi, then as lo: 16 bytes, a
+ * piece. From channel `from` of the tile on they are channels `first`.. of the activations; the tile has ROWS of the R
+ * rows, from `row0` on.
  */
-template <int ROWS, int R, int NT, int CHANNELS>
-DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_place &at) {
-    enum { LANES = 32, TILES = ROWS / 8, PIECES = CHANNELS / 16 * TILES * LANES };
-    for (int i = at.thread; i < PIECES; i += NT) {
-        const int lane = i % LANES, tile = i / LANES % TILES, step = i / LANES / TILES;
-        const int row = tile * 8 + lane / 4, channel = step * 16 + lane % 4 * 2;
-        unsigned word[4];
+template <int ROWS, int R>
+DC_DEVICE void dc_pack_piece(const dc_tile<ROWS> &t, int from, int first, int row0, int piece, void *act) {
+    enum { LANES = 32, TILES = ROWS / 8 };
+    const int lane = piece % LANES, tile = piece / LANES % TILES, step = piece / LANES / TILES;
+    const int row = tile * 8 + lane / 4, channel = from + step * 16 + lane % 4 * 2;
+    unsigned word[4];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float a = t.v[channel + 8 * half][row], b = t.v[channel + 8 * half + 1][row];
-            const __nv_bfloat16 ah = __float2bfloat16_rn(a), bh = __float2bfloat16_rn(b);
-            const __nv_bfloat16 al = __float2bfloat16_rn(a - __bfloat162float(ah));
-            const __nv_bfloat16 bl = __float2bfloat16_rn(b - __bfloat162float(bh));
-            word[half] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
-            word[2 + half] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
-        }
-        uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)((first / 16 + step) * (R / 8) + row0 / 8 + tile) * LANES;
-        to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
+    for (int half = 0; half < 2; half++) {
+        const float a = t.v[channel + 8 * half][row], b = t.v[channel + 8 * half + 1][row];
+        const __nv_bfloat16 ah = __float2bfloat16_rn(a), bh = __float2bfloat16_rn(b);
+        const __nv_bfloat16 al = __float2bfloat16_rn(a - __bfloat162float(ah));
+        const __nv_bfloat16 bl = __float2bfloat16_rn(b - __bfloat162float(bh));
+        word[half] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
+        word[2 + half] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
     }
+    uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)((first / 16 + step) * (R / 8) + row0 / 8 + tile) * LANES;
+    to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
+}
+template <int ROWS, int R, int NT>
+DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_place &at) {
+    for (int i = at.thread; i < DC_UNIT * ROWS / 4; i += NT) dc_pack_piece<ROWS, R>(t, 0, first, row0, i, act);
     asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
 }
 
 template <int R, int NT, bool FAST>
 DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
     if (FAST) {
-        dc_pack_fast<R, R, NT, DC_UNIT>(t, first, 0, act, at);
+        dc_pack_fast<R, R, NT>(t, first, 0, act, at);
         return;
     }
     dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
@@ -293,27 +296,33 @@ DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
 }
 
 /* DC_SILU, fast (exact: finish_exact.cuh): silu(gate) * up. A unit has as many channels as a sum of gate or up for each
- * thread. */
+ * thread; a block takes as many units at once as a tile has room for. */
 template <int R, int NT>
 DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { CHANNELS = 2 * NT / R, QUADS = R / 4 };
-    const int padded = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT, i = at.thread % (NT / 2);
+    enum { CHANNELS = 2 * NT / R, UNITS = DC_MOST_HEAD / CHANNELS, PIECES = CHANNELS * R / 4, QUADS = R / 4 };
+    const int units = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT / CHANNELS, i = at.thread % (NT / 2);
     const bool up = at.thread >= NT / 2;
-    for (int unit = at.block; unit * CHANNELS < padded; unit += at.blocks) {
-        const int first = unit * CHANNELS, channel = i / QUADS, quad = i % QUADS;
-        const float4 y = first + channel < p.n ? dc_output<R>(up ? p.b : p.a, first + channel, quad)
-                                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        float *to = up ? &m.other.v[channel][4 * quad] : &m.tile.v[channel][4 * quad];
-        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+    for (int unit0 = at.block; unit0 < units; unit0 += UNITS * at.blocks) {
+        const int here = min((units - unit0 + at.blocks - 1) / at.blocks, (int)UNITS);
+#pragma unroll 1
+        for (int u = 0; u < here; u++) {
+            const int first = (unit0 + u * at.blocks) * CHANNELS, channel = i / QUADS, quad = i % QUADS;
+            const float4 y = first + channel < p.n ? dc_output<R>(up ? p.b : p.a, first + channel, quad)
+                                                   : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            float *to = (up ? m.other : m.tile).v[u * CHANNELS + channel] + 4 * quad;
+            to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+        }
         dc_sync<NT>();
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int at_value = at.thread + e * NT;
+        for (int at_value = at.thread; at_value < here * CHANNELS * R; at_value += NT) {
             float *v = &m.tile.v[at_value / R][at_value % R];
             *v = df_silu(*v) * m.other.v[at_value / R][at_value % R];
         }
         dc_sync<NT>();
-        dc_pack_fast<R, R, NT, CHANNELS>(m.tile, first, 0, f.act, at);
+        for (int piece = at.thread; piece < here * PIECES; piece += NT) {
+            const int u = piece / PIECES;
+            dc_pack_piece<R, R>(m.tile, u * CHANNELS, (unit0 + u * at.blocks) * CHANNELS, 0, piece % PIECES, f.act);
+        }
+        asm volatile("fence.proxy.async;" ::: "memory");
         dc_sync<NT>();
     }
 }

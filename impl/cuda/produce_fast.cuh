@@ -23,26 +23,59 @@ static_assert(DC_UNIT * DC_VALUE_STRIDE <= sizeof(dc_stage<8>), "a segment of va
 
 /* ---- What of the cache a block of rows sees. All lanes of a warp call these. ---- */
 
+/* What row lane % R sees: its first key and the end. Loads alone, so that others can be under way with them. */
+struct dc_row_sight {
+    int low, high;
+};
+template <int R> DC_DEVICE dc_row_sight dc_row_sight_of(const dc_frame &f, int layer, int lane) {
+    return dc_row_sight{__ldcg(f.seen + layer * 2 * R + lane % R), __ldcg(f.seen + (layer * 2 + 1) * R + lane % R)};
+}
+
 /* The first key that any row sees, and the end. */
 struct dc_sight_range {
     int low, high;
 };
-template <int R> DC_DEVICE dc_sight_range dc_sight_of(const dc_frame &f, int layer, int lane) {
-    const int low = __ldcg(f.seen + layer * 2 * R + lane % R), high = __ldcg(f.seen + (layer * 2 + 1) * R + lane % R);
-    return dc_sight_range{__reduce_min_sync(0xffffffffu, low), __reduce_max_sync(0xffffffffu, high)};
+DC_DEVICE dc_sight_range dc_sight_of(const dc_row_sight &row) {
+    return dc_sight_range{__reduce_min_sync(0xffffffffu, row.low), __reduce_max_sync(0xffffffffu, row.high)};
 }
 
 /* The segments with a key in sight. */
 struct dc_segments {
     int begin, end;
 };
-DC_DEVICE dc_segments dc_segments_of(const dc_frame &f, const dc_sight_range &sight, int lane) {
+DC_DEVICE dc_segments dc_segments_of(const dc_frame &f, const dc_row_sight &row, int lane) {
+    enum { BATCH = 2 };
     int before = 0, behind = 0;
-    for (int s = lane; s < f.key_segments; s += 32) {
-        before += f.segment_first[s + 1] <= sight.low;
-        behind += f.segment_first[s] >= sight.high;
+    dc_sight_range sight = {0, 0};
+    for (int s0 = 0; s0 < f.key_segments; s0 += 32 * BATCH) {
+        int first[BATCH], next[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int s = min(s0 + 32 * i + lane, f.key_segments);
+            first[i] = f.segment_first[s];
+            next[i] = f.segment_first[min(s + 1, f.key_segments)];
+        }
+        if (s0 == 0) sight = dc_sight_of(row);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (s0 + 32 * i + lane < f.key_segments) {
+                before += next[i] <= sight.low;
+                behind += first[i] >= sight.high;
+            }
     }
     return dc_segments{__reduce_add_sync(0xffffffffu, before), f.key_segments - __reduce_add_sync(0xffffffffu, behind)};
+}
+
+/* The places in their segment of keys lane and lane + 32 of an item; -1: there is none. */
+struct dc_places {
+    int at[2];
+};
+DC_DEVICE dc_places dc_places_of(const dc_frame &f, const dc_item &item, int lane) {
+    dc_places places;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        places.at[h] = lane + 32 * h < item.keys ? f.pos[item.key + lane + 32 * h] % DC_UNIT : -1;
+    return places;
 }
 
 /* The keys of an item that some row sees: [begin, end) of it; whose places are taken; this lane's two. */
@@ -58,7 +91,7 @@ struct dc_span {
         return item.key + begin + (at < 32 ? 0 : __popc(taken[0])) + __popc(word & (bit - 1));
     }
 };
-DC_DEVICE dc_span dc_span_of(const dc_frame &f, const dc_item &item, const dc_sight_range &sight, int lane) {
+DC_DEVICE dc_span dc_span_of(const dc_item &item, const dc_places &places, const dc_sight_range &sight, int lane) {
     dc_span span;
     span.begin = max(sight.low - item.key, 0);
     span.end = min(sight.high - item.key, item.keys);
@@ -66,7 +99,7 @@ DC_DEVICE dc_span dc_span_of(const dc_frame &f, const dc_item &item, const dc_si
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int key = lane + 32 * h;
-        span.place[h] = key >= span.begin && key < span.end ? f.pos[item.key + key] % DC_UNIT : -1;
+        span.place[h] = key >= span.begin && key < span.end ? places.at[h] : -1;
         if (span.place[h] >= 0) (span.place[h] < 32 ? bits[0] : bits[1]) |= 1u << span.place[h] % 32;
     }
     span.taken[0] = __reduce_or_sync(0xffffffffu, bits[0]);
@@ -148,10 +181,10 @@ DC_DEVICE void dc_stream_keys(dc_ring<R> &ring, dc_flight &flight, const dc_fram
     const dc_phase &p = f.phase[phase];
     bool begun = false;
     dc_wait_phase(ring, 1, lane); /* what is in sight is known */
-    const dc_sight_range sight = dc_sight_of<R>(f, p.layer, lane);
+    const dc_sight_range sight = dc_sight_of(dc_row_sight_of<R>(f, p.layer, lane));
     for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
         const dc_item item = dc_item_at<R>(f, index);
-        const dc_span span = dc_span_of(f, item, sight, lane);
+        const dc_span span = dc_span_of(item, dc_places_of(f, item, lane), sight, lane);
         if (span.begin >= span.end) continue;
         if (!begun && item.key + span.end > f.keys - f.rows) {
             dc_wait_phase(ring, (unsigned)phase, lane);
@@ -201,7 +234,7 @@ template <int R> DC_DEVICE void dc_produce_act(dc_ring<R> &ring, const dc_frame 
     for (int i = 0; i < f.phases; i++) {
         if (f.phase[i].kind == DC_ATTEND) {
             dc_wait_phase(ring, 1, lane);
-            const dc_sight_range sight = dc_sight_of<R>(f, f.phase[i].layer, lane);
+            const dc_sight_range sight = dc_sight_of(dc_row_sight_of<R>(f, f.phase[i].layer, lane));
             const int last = dc_first_item<R>(f, block + 1, blocks);
             for (int index = dc_first_item<R>(f, block, blocks); index < last; index++) {
                 const dc_item item = dc_item_at<R>(f, index);
