@@ -10,7 +10,6 @@
 #include "canon.h"
 #include "error.h"
 #include "observe.h"
-#include "rope.h"
 
 /* One call in progress: the model, its operations and the rotary tables of the rows it computes. */
 typedef struct pass {
@@ -105,7 +104,7 @@ static df_status pass_begin(pass *p, df_draft *draft, const int32_t *pos, int ro
     p->sin = p->cos + angles;
     TRY(memory->map(memory->owner, p->cos, total * sizeof(float), &window, err));
     float *host = window;
-    df_rope_tables(draft->inv_freq, half, draft->attention_scaling, pos, rows, host, host + angles);
+    df_rope_rows_get(&draft->rope, p->engine->pool, pos, rows, host, host + angles);
     int32_t *host_pos = (int32_t *)(void *)(host + 2 * angles);
     if (keys > 0) memcpy(host_pos, key_pos, (size_t)keys * sizeof *host_pos);
     p->keys.segments = key_segments(key_pos, keys, host_pos + positions);

@@ -5,15 +5,16 @@
 #define DF_DRAFT_H
 
 #include "engine.h"
+#include "rope_rows.h"
 
 struct df_draft {
     df_engine *engine;
     df_config config;
     df_precision precision;
     df_weights weights;
-    uint64_t weights_hash;   /* of the norm vectors that the cache's rows depend on */
-    float *inv_freq;         /* [rotary_dim / 2], owned */
-    float attention_scaling; /* factor on cos and sin */
+    uint64_t weights_hash; /* of the norm vectors that the cache's rows depend on */
+    float *inv_freq;       /* [rotary_dim / 2], owned */
+    df_rope_rows rope;     /* of inv_freq */
     df_observe_fn observe;
     void *observe_user;
     df_replace_fn replace;

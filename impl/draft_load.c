@@ -58,7 +58,9 @@ df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision prec
         goto fail;
     }
     df_rope_inv_freq(&draft->config.rope, draft->inv_freq);
-    draft->attention_scaling = (float)df_rope_attention_scaling(&draft->config.rope);
+    status = df_rope_rows_open(&draft->rope, draft->inv_freq, (int)half,
+                               (float)df_rope_attention_scaling(&draft->config.rope), err);
+    if (status != DF_OK) goto fail;
     draft->weights_hash = df_kv_weights_hash(draft);
     status = df_weights_place(&draft->weights, &draft->config, &engine->memory, err);
     if (status != DF_OK) goto fail;
@@ -73,6 +75,7 @@ fail:
 void df_draft_destroy(df_draft *draft) {
     if (draft == NULL) return;
     df_weights_release(&draft->weights);
+    df_rope_rows_close(&draft->rope);
     free(draft->inv_freq);
     free(draft);
 }

@@ -70,7 +70,7 @@ uint64_t df_kv_weights_hash(const df_draft *draft) {
 static void describe(const df_draft *draft, uint64_t value[FIELD_COUNT]) {
     const df_config *c = &draft->config;
     uint32_t scaling;
-    memcpy(&scaling, &draft->attention_scaling, sizeof scaling);
+    memcpy(&scaling, &draft->rope.scaling, sizeof scaling);
     value[FIELD_FAMILY] = (uint64_t)c->family;
     value[FIELD_CLASS] = (uint64_t)draft->engine->options.numeric_class |
                          (uint64_t)draft->engine->options.products << 8; /* rows of other products have other bits */

@@ -7,6 +7,7 @@
  */
 #include "op_case.h"
 #include "rope.h"
+#include "rope_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -239,6 +240,38 @@ START_TEST(a_table_row_depends_on_its_position_alone) {
 }
 END_TEST
 
+/* Rows that are kept, that push each other out, that come back, and a context that threads make together. */
+START_TEST(rows_that_are_kept_are_the_rows_that_would_be_made) {
+    enum { HALF = 32, MOST = 1000 };
+    const df_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
+    static const struct {
+        int first, n;
+    } calls[] = {{0, 1},  {0, 16},   {250, 16}, {5, 16},    {250, 16}, {5 + DF_ROPE_KEPT, 16},
+                 {5, 16}, {3, MOST}, {9, 4},    {70000, 64}};
+    float inv[HALF], *c = op_output(MOST * HALF), *s = op_output(MOST * HALF), *c_made = op_output(MOST * HALF),
+                     *s_made = op_output(MOST * HALF);
+    df_rope_rows rows;
+    df_pool *pool;
+    df_error err;
+    df_rope_inv_freq(&rope, inv);
+    ck_assert(df_rope_rows_open(&rows, inv, HALF, 1.25f, &err) == DF_OK && df_pool_create(3, &pool, &err) == DF_OK);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        int32_t pos[MOST];
+        for (int row = 0; row < calls[i].n; row++) pos[row] = calls[i].first + 2 * row;
+        df_rope_rows_get(&rows, pool, pos, calls[i].n, c, s);
+        df_rope_tables(inv, HALF, 1.25f, pos, calls[i].n, c_made, s_made);
+        op_expect_bits(c, c_made, (size_t)calls[i].n * HALF, "cos of kept rows");
+        op_expect_bits(s, s_made, (size_t)calls[i].n * HALF, "sin of kept rows");
+    }
+    df_pool_destroy(pool);
+    df_rope_rows_close(&rows);
+    op_output_free(c);
+    op_output_free(s);
+    op_output_free(c_made);
+    op_output_free(s_made);
+}
+END_TEST
+
 Suite *suite_rope(void) {
     Suite *suite = suite_create("rope");
     TCase *tcase = tcase_create("tables");
@@ -249,6 +282,7 @@ Suite *suite_rope(void) {
     tcase_add_test(tcase, llama3_keeps_short_waves_and_divides_long_ones);
     tcase_add_test(tcase, the_angle_is_rounded_to_float32_and_its_cosine_is_not_approximated);
     tcase_add_test(tcase, a_table_row_depends_on_its_position_alone);
+    tcase_add_test(tcase, rows_that_are_kept_are_the_rows_that_would_be_made);
     suite_add_tcase(suite, tcase);
     return suite;
 }

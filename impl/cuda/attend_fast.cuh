@@ -84,24 +84,47 @@ DC_DEVICE void dc_bring_queries(dc_attend_fast_memory &m, const dc_frame &f, con
     }
 }
 
-/* Scores of 32 keys: s[j] is an n8 tile; its column n is the key at place dc_key_place(j, n). */
-DC_DEVICE int dc_key_place(int tile, int n) { return tile / 2 * 16 + tile % 2 * 8 + n % 2 * 4 + n / 2; }
-
+/*
+ * Scores of 32 keys: s[j] is an n8 tile; its column n is the key at place 32 half + 8 j + 4 (n % 2) + n / 2. The three
+ * products of a pair add up apart, in chains that do not wait for each other.
+ */
 DC_DEVICE void dc_scores_fast(float (&s)[4][4], const unsigned char *keys, const dc_attend_fast_memory &m, int hd,
                               int m16, int half, int lane) {
     const int g = lane / 4, t = lane % 4;
-#pragma unroll 2
+    const unsigned char *from = keys + (half * 32 + g % 2 * 4 + g / 2) * DC_KEY_STRIDE + 16 * t;
+    float hl[4][4] = {}, lh[4][4] = {};
+#pragma unroll 4
     for (int step = 0; step * 16 < hd; step++) {
         const uint4 ah = m.query.hi[m16][step][lane], al = m.query.lo[m16][step][lane];
-        const bool inside = step * 16 + 4 * t < hd;
+        uint4 b[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const uint4 k = inside ? *reinterpret_cast<const uint4 *>(
-                                         keys + dc_key_place(half * 4 + j, g) * DC_KEY_STRIDE + step * 64 + 16 * t)
-                                   : make_uint4(0, 0, 0, 0);
-            dc_mma_split(s[j], ah, al, k);
-        }
+        for (int j = 0; j < 4; j++) b[j] = *reinterpret_cast<const uint4 *>(from + 8 * j * DC_KEY_STRIDE + step * 64);
+#pragma unroll
+        for (int j = 0; j < 4; j++) dc_mma(s[j], ah, b[j].x, b[j].y);
+#pragma unroll
+        for (int j = 0; j < 4; j++) dc_mma(hl[j], ah, b[j].z, b[j].w);
+#pragma unroll
+        for (int j = 0; j < 4; j++) dc_mma(lh[j], al, b[j].x, b[j].y);
     }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) s[j][i] = s[j][i] + (hl[j][i] + lh[j][i]);
+}
+
+/* Which of a lane's scores s[j][2 r + c] count, bit 4 (2 j + c), for the row that sees keys [low, high); the place of
+ * such a score in its half of the segment is 8 j + 4 c + t. */
+enum { DC_SCORE_BITS = 0x11111111 };
+DC_DEVICE unsigned dc_scores_seen(const dc_span &span, const dc_item &item, int half, int t, int low, int high) {
+    const unsigned taken = (half == 0 ? span.taken[0] : span.taken[1]) >> t & DC_SCORE_BITS;
+    if (low <= item.key + span.begin && high >= item.key + span.end) return taken;
+    unsigned seen = 0;
+#pragma unroll 1
+    for (int bit = 0; bit < 32; bit += 4) {
+        const int key = span.key_at(item, 32 * half + bit + t);
+        if (key >= low && key < high) seen |= 1u << bit;
+    }
+    return seen & taken;
 }
 
 /* o[4 group + j]: an n8 tile; its column n is channel 64 half + 32 group + 4 n + j. */
@@ -129,14 +152,15 @@ DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, con
 
 enum { DC_HEAD_QUADS = DC_MOST_HEAD / 4 };
 
-/* Four channels of a key: as pairs, what is hi of them, then lo. */
+/* Four channels of a key: as pairs, what is hi of them, then lo. Zeros up to a multiple of 16 channels. */
 DC_DEVICE void dc_split_keys(unsigned char *keys, int hd, int thread) {
     const int quad = thread % DC_HEAD_QUADS;
-    if (quad * 4 < hd)
+    if (quad * 4 < (hd + 15) / 16 * 16)
 #pragma unroll
         for (int place = thread / DC_HEAD_QUADS; place < DC_UNIT; place += DC_FAST_THREADS / DC_HEAD_QUADS) {
             unsigned char *at = keys + place * DC_KEY_STRIDE + quad * 16;
-            const float4 k = *reinterpret_cast<const float4 *>(at);
+            const float4 k =
+                quad * 4 < hd ? *reinterpret_cast<const float4 *>(at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             uint4 b;
             dc_split_pair(k.x, k.y, b.x, b.z);
             dc_split_pair(k.z, k.w, b.y, b.w);
@@ -215,21 +239,18 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
         dc_scores_fast(s, keys, m, hd, m16, half, lane);
         turn.next();
 
-        unsigned seen = 0;
+        unsigned seen[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
+            seen[r] = dc_scores_seen(span, item, half, t, low[r], high[r]);
             float largest = -INFINITY;
 #pragma unroll
             for (int j = 0; j < 4; j++)
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
-                    const int key = span.key_at(item, dc_key_place(half * 4 + j, 2 * t + c));
                     float &x = s[j][2 * r + c];
                     x *= f.score_scale;
-                    if (key >= low[r] && key < high[r]) {
-                        seen |= 1u << (j * 4 + 2 * r + c);
-                        largest = x > largest ? x : largest;
-                    }
+                    largest = fmaxf(largest, (seen[r] >> 4 * (2 * j + c) & 1u) != 0 ? x : -INFINITY);
                 }
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
@@ -247,7 +268,7 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     float &x = s[j][2 * r + c];
-                    x = (seen >> (j * 4 + 2 * r + c) & 1u) != 0 ? dc_exp(x - largest) : 0.0f;
+                    x = (seen[r] >> 4 * (2 * j + c) & 1u) != 0 ? dc_exp(x - largest) : 0.0f;
                     sum = sum + x;
                 }
             sum = sum + __shfl_xor_sync(0xffffffffu, sum, 1);

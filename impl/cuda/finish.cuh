@@ -181,9 +181,10 @@ DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, co
 
 /* ---- The phases ---- */
 
-/* For the layers: the first key that each row sees, and the end. Positions increase, so both are counts. */
+/* For the layers: the first key that each row sees, and the end. Positions increase, so both are counts. The last block
+ * begins: the first ones have DC_LOAD's rows to bring. */
 template <int R, int NT> DC_DEVICE void dc_seen(dc_finish_memory<R> &m, const dc_frame &f, const dc_place &at) {
-    for (int unit = at.block; unit < f.layers * R; unit += at.blocks) {
+    for (int unit = at.blocks - 1 - at.block; unit < f.layers * R; unit += at.blocks) {
         const int layer = unit / R, row = unit % R < f.rows ? unit % R : 0;
         const int window = f.sight[layer].window, causal = f.sight[layer].causal;
         const long long pos = f.pos[f.keys - f.rows + row];

@@ -2,10 +2,10 @@
  * produce_fast.cuh - the two warps that keep the fast class's ring of stages full with bulk copies.
  *
  * One streams the weights of this block's units, and the keys and values of its attention items, in order, from phase
- * to phase and ahead of the grid's barriers: weights and the context's rows wait for nobody. It has no more than
- * DC_FLIGHT stages under way, enough for the memory: what waits in its queues beyond that only delays the loads, stores
- * and barriers of the phases between products. The other warp adds the packed activations to each stage of weights once
- * the barrier before the phase has opened.
+ * to phase and ahead of the grid's barriers: weights and the context's rows wait for nobody's results. It has no more
+ * than DC_FLIGHT stages under way, enough for the memory, and starts DC_LEAD phases ahead: what waits in the memory's
+ * queues beyond that only delays the loads, stores and barriers of the phases between products. The other warp adds the
+ * packed activations to each stage of weights once the barrier before the phase has opened.
  *
  * A stage of keys or values holds the 64 places of a segment, one row of a head each, at the place of its position, so
  * that sums do not depend on where the cache starts. A place without a key that some row sees holds a copy of one that
@@ -18,6 +18,7 @@
 #include "cuda/attend.cuh"
 #include "cuda/product_fast.cuh"
 
+enum { DC_LEAD = 2 }; /* phases before its own from which on a phase's rows and weights may be fetched */
 enum { DC_KEY_STRIDE = DC_MOST_HEAD * 4 + 16, DC_VALUE_STRIDE = DC_MOST_HEAD * 4 + 32 }; /* bytes */
 static_assert(DC_UNIT * DC_VALUE_STRIDE <= sizeof(dc_stage<8>), "a segment of values fits a stage");
 
@@ -218,9 +219,11 @@ DC_DEVICE void dc_produce_weights(dc_ring<R> &ring, const dc_frame &f, int lane,
     const unsigned long long hint = dc_evict_first();
     dc_flight flight = {{0, 1}, {0, 0}, 0};
     for (int i = 0; i < f.phases; i++) {
+        if (f.phase[i].kind != DC_PRODUCT && f.phase[i].kind != DC_ATTEND) continue;
+        if (i > DC_LEAD) dc_wait_phase(ring, (unsigned)(i - DC_LEAD), lane);
         if (f.phase[i].kind == DC_PRODUCT)
             dc_stream_weights<R>(ring, flight, f.phase[i].product, hint, lane, block, blocks);
-        else if (f.phase[i].kind == DC_ATTEND)
+        else
             dc_stream_keys<R>(ring, flight, f, i, lane, block, blocks);
     }
 }

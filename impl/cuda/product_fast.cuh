@@ -85,12 +85,28 @@ DC_DEVICE void dc_mma(float (&c)[4], const uint4 &a, unsigned b0, unsigned b1) {
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
+/* (v & mask) | 0x43004300: bf16 with exponent 7 have 128 + their low seven bits. */
+DC_DEVICE unsigned dc_bits_over_128(unsigned v, unsigned mask) {
+    unsigned y;
+    asm("lop3.b32 %0, %1, %2, 0x43004300, 0xEA;" : "=r"(y) : "r"(v), "r"(mask));
+    return y;
+}
+
 /* Bytes 0 and 2 of v, two's complement, as a pair of bf16: (128 + low seven bits) - (128, or 256 when negative). */
 DC_DEVICE unsigned dc_pair_from_bytes(unsigned v) {
-    const unsigned low = (v & 0x007f007fu) | 0x43004300u, sign = (v & 0x00800080u) | 0x43004300u;
+    const unsigned low = dc_bits_over_128(v, 0x007f007fu), sign = dc_bits_over_128(v, 0x00800080u);
     const __nv_bfloat162 y =
         __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&low), *reinterpret_cast<const __nv_bfloat162 *>(&sign));
     return *reinterpret_cast<const unsigned *>(&y);
+}
+
+/* Loads that stay in the order in which they are written: all of a stage are under way before the first is used. */
+DC_DEVICE uint4 dc_load_shared(const uint4 *p) {
+    uint4 v;
+    asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(dc_shared(p)));
+    return v;
 }
 
 /* A stage of bf16: weights[warp][m16][k16][lane], 16 bytes each: the A operand. */
@@ -99,18 +115,23 @@ DC_DEVICE void dc_stage_bf16(const dc_stage<R> &s, int warp, int lane, float (&h
                              float (&lo)[2][R / 8][4]) {
     const uint4 *w = reinterpret_cast<const uint4 *>(s.weights) + warp * 256 + lane;
     const uint4 *x = reinterpret_cast<const uint4 *>(s.act) + lane;
+    uint4 a0[4], a1[4], b[4][R / 8];
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        const uint4 a0 = w[k * 32], a1 = w[(4 + k) * 32];
+        a0[k] = dc_load_shared(w + k * 32);
+        a1[k] = dc_load_shared(w + (4 + k) * 32);
+#pragma unroll
+        for (int n = 0; n < R / 8; n++) b[k][n] = dc_load_shared(x + (k * (R / 8) + n) * 32);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
 #pragma unroll
         for (int n = 0; n < R / 8; n++) {
-            const uint4 b = x[(k * (R / 8) + n) * 32];
-            dc_mma(hi[0][n], a0, b.x, b.y);
-            dc_mma(hi[1][n], a1, b.x, b.y);
-            dc_mma(lo[0][n], a0, b.z, b.w);
-            dc_mma(lo[1][n], a1, b.z, b.w);
+            dc_mma(hi[0][n], a0[k], b[k][n].x, b[k][n].y);
+            dc_mma(hi[1][n], a1[k], b[k][n].x, b[k][n].y);
+            dc_mma(lo[0][n], a0[k], b[k][n].z, b[k][n].w);
+            dc_mma(lo[1][n], a1[k], b[k][n].z, b[k][n].w);
         }
-    }
 }
 
 /* A stage of q8_0: weights[warp][m16][k32][lane], 16 bytes each, then for all outputs scales[warp][m16][k32][16]. A
@@ -152,6 +173,7 @@ template <int R>
 DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_turn &turn, const dc_product &p, int thread, int block,
                                int blocks) {
     const int warp = thread / 32, lane = thread % 32;
+    const bool q8 = p.dtype == DF_Q8_0;
     for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
         const dc_unit u = dc_unit_at(p, index);
         float hi[2][R / 8][4] = {}, lo[2][R / 8][4] = {};
@@ -160,7 +182,7 @@ DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_turn &turn, const dc_product
             dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
             dc_barrier_wait(&ring.full[turn.slot], turn.parity);
             if (warp * 32 < u.rows) {
-                if (p.dtype == DF_Q8_0)
+                if (q8)
                     dc_stage_q8<R>(ring.stage[turn.slot], u.rows, warp, lane, hi);
                 else
                     dc_stage_bf16<R>(ring.stage[turn.slot], warp, lane, hi, lo);
