@@ -80,13 +80,13 @@ template <int R> struct dc_attender {
 };
 
 /* The items of a block: [first, end). */
-struct dc_span {
+struct dc_item_range {
     int first, end;
 };
-template <int R> DC_DEVICE dc_span dc_items_of(const dc_frame &f, const dc_place &at) {
+template <int R> DC_DEVICE dc_item_range dc_items_of(const dc_frame &f, const dc_place &at) {
     const int items = dc_items<R>(f), each = items / at.blocks, more = items % at.blocks;
     const int first = at.block * each + min(at.block, more);
-    return dc_span{first, first + each + (at.block < more ? 1 : 0)};
+    return dc_item_range{first, first + each + (at.block < more ? 1 : 0)};
 }
 
 /* Whether all keys of an item are the context's, which are there before the round. */
@@ -97,7 +97,7 @@ template <int R> DC_DEVICE bool dc_item_early(const dc_frame &f, int index) {
 /* In the phase before: the keys of the block's first two items, where they are there. */
 template <int R>
 DC_DEVICE void dc_keys_early(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    const dc_span span = dc_items_of<R>(f, at);
+    const dc_item_range span = dc_items_of<R>(f, at);
     for (int n = 0; n < 2 && span.first + n < span.end; n++) {
         if (dc_item_early<R>(f, span.first + n)) a.bring(n, f, p.k, span.first + n, at.thread);
     }
@@ -136,7 +136,7 @@ template <int R> DC_DEVICE float dc_largest(const dc_attend_memory<R> &m, int qu
 template <int R, int NT>
 DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     static_assert(NT == DC_EXACT_ATTENDERS, "two halves of 128 threads");
-    const dc_span span = dc_items_of<R>(f, at);
+    const dc_item_range span = dc_items_of<R>(f, at);
     const int count = span.end - span.first, hd = f.head_dim;
     const int half = at.thread / 128, key0 = at.thread % 8, query0 = at.thread % 128 / 8 * 4;
     if (count <= 0) return;
@@ -253,7 +253,7 @@ DC_DEVICE void dc_largest_of_all(dc_attend_memory<R> &m, const dc_frame &f, int 
 template <int R, int NT>
 DC_DEVICE void dc_values_exact(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { FOURS = DC_UNIT * DC_QUERIES / 4 / NT };
-    const dc_span span = dc_items_of<R>(f, at);
+    const dc_item_range span = dc_items_of<R>(f, at);
     const int count = span.end - span.first, hd = f.head_dim;
     const int channel0 = at.thread / 32 % 4 * 32 + at.thread % 8 * 4;
     const int query0 = (at.thread / 128 * 4 + at.thread / 8 % 4) * 8, kept = (count - 1) & 1;

@@ -146,9 +146,7 @@ DC_DEVICE void dc_values_fast(float (&o)[8][4], const unsigned char *values, con
     }
 }
 
-/* ---- Keys and values as operands: once for all queries, in their place. The threads of the block share the stage.
- * ----
- */
+/* ---- Keys and values as operands: in their place, by all threads, once for all queries ---- */
 
 enum { DC_HEAD_QUADS = DC_MOST_HEAD / 4 };
 

@@ -10,9 +10,10 @@
  * Each pair has a ring of its own in shared memory, which a lane of it keeps full with bulk copies: a stage is 16
  * channels (8 of f32) of the weights, laid out by pack.cu as they are read, and of the activations, which are
  * broadcast. One stage is under way while the pair works on the other: with eight pairs on a multiprocessor that is 64
- * KB, twice what the memory takes to answer. A stage is filled again once both warps have left it; the warp that does
- * not fill never waits for the other. Four channels are one turn of the inner loop: at R = 16, 256 multiply-adds, 8
- * loads of activations, 8 of weights and 32 conversions, which the nearest instruction cache holds.
+ * KB, more than arrives in the time that the memory takes to answer. A stage is filled again once both warps have left
+ * it; the warp that does not fill never waits for the other. Four channels are one turn of the inner loop: at R = 16,
+ * 256 multiply-adds, 8 loads of activations, 8 of weights and 32 conversions, which the nearest instruction cache
+ * holds.
  */
 #ifndef DF_CUDA_PRODUCT_EXACT_CUH
 #define DF_CUDA_PRODUCT_EXACT_CUH
@@ -236,9 +237,9 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                     const float *x = s.x + share * ROWS;
                     dc_barrier_wait(&ring.full[pair][turn.slot], turn.parity);
 #pragma unroll 1
-                    for (int four_of = 0; four_of < STEP / DC_TURN; four_of++, x += DC_TURN * R) {
-                        dc_exact_four<R, ROWS, T>(acc, weights, x, four_of % 2, d);
-                        if (T != DF_Q4_0 || four_of % 2 == 1) weights += DC_TILE * sizeof(four);
+                    for (int four_at = 0; four_at < STEP / DC_TURN; four_at++, x += DC_TURN * R) {
+                        dc_exact_four<R, ROWS, T>(acc, weights, x, four_at % 2, d);
+                        if (T != DF_Q4_0 || four_at % 2 == 1) weights += DC_TILE * sizeof(four);
                     }
                     dc_barrier_arrive(&ring.empty[pair][turn.slot]); /* a lane speaks for itself alone */
                     if (feeds) {

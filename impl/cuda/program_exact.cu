@@ -71,13 +71,16 @@ template <int R> __device__ __noinline__ unsigned run_values(int slot, unsigned 
 }
 
 /* Work goes to blocks in the order of their numbers, so the two blocks of a multiprocessor get numbers that are far
- * apart: where there is work for half of the blocks only, each has a multiprocessor to itself. */
+ * apart: where there is work for half of the blocks only, each has a multiprocessor to itself. A third block that says
+ * it is on one (a driver may move blocks) would leave a number to nobody: that is an error, not a result. */
 template <int R> DC_DEVICE int place_of_block(const dc_frame &f) {
     unsigned processor, processors;
     asm("mov.u32 %0, %%smid;" : "=r"(processor));
     asm("mov.u32 %0, %%nsmid;" : "=r"(processors));
     if (2 * processors != gridDim.x) return (int)blockIdx.x;
-    return (int)(atomicAdd(f.arrived + 1 + processor, 1u) * processors + processor);
+    const unsigned before = atomicAdd(f.arrived + 1 + processor, 1u);
+    if (before >= 2) __trap();
+    return (int)(before * processors + processor);
 }
 
 template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const __grid_constant__ dc_frame f) {
