@@ -23,8 +23,9 @@ static const char record_help[] =
     "  --out FILE        the record, written whole or not at all\n"
     "  --help            this text\n"
     "\n"
-    "Exit codes: 0 every step passed, 1 a step failed or is missing (the record is written), 2 usage, 3 refused, 4 "
-    "runtime.\n";
+    "Exit codes: 0 every step passed, 1 a step or its result is missing, or it failed (the record is written), 2 "
+    "usage,\n"
+    "3 refused, 4 runtime.\n";
 
 static const char check_help[] =
     "usage: dflash-parity release-check [--records GLOB]\n"
@@ -59,6 +60,10 @@ int cmd_gpu_record(int argc, char **argv) {
     df_status status = dp_gpu_record_collect(folder, name, &record, &err);
     if (status == DF_OK) status = dp_write_json(out, record, &err);
     const bool passed = status == DF_OK && dp_gpu_record_passed(record);
+    const cJSON *fault;
+    if (status == DF_OK)
+        cJSON_ArrayForEach(fault, cJSON_GetObjectItemCaseSensitive(record, "faults"))
+            printf("    %s\n", fault->valuestring);
     cJSON_Delete(record);
     if (status != DF_OK) return dp_report_error("gpu-record", &err);
     printf("%s: %s\n", passed ? "PASS" : "FAIL", out);

@@ -15,28 +15,33 @@ enum { PATH_SIZE = 4096, MOST_BYTES = 256 << 20 };
 
 static const char schema[] = "dflash-parity-gpu-record";
 
-/* Steps without which a record proves too little. */
-static const char *const required[] = {"gate-exact",
-                                       "gate-cublas",
-                                       "gate-fast",
-                                       "identity-exact",
-                                       "identity-cublas",
-                                       "identity-fast",
-                                       "digests-exact",
-                                       "suite",
-                                       "bench-table",
-                                       "memcheck-exact",
-                                       "memcheck-exact-unobserved",
-                                       "memcheck-fast",
-                                       "memcheck-fast-unobserved",
-                                       "racecheck-exact",
-                                       "racecheck-exact-unobserved",
-                                       "racecheck-fast",
-                                       "racecheck-fast-unobserved",
-                                       "initcheck-exact",
-                                       "initcheck-exact-unobserved",
-                                       "initcheck-fast",
-                                       "initcheck-fast-unobserved"};
+/* Steps without which a record proves too little, and whether each leaves a result. */
+static const struct {
+    const char *step;
+    bool result;
+} needed[] = {
+    {"gate-exact", true},
+    {"gate-cublas", true},
+    {"gate-fast", true},
+    {"identity-exact", true},
+    {"identity-cublas", true},
+    {"identity-fast", true},
+    {"digests-exact", true},
+    {"bench-table", true},
+    {"suite", false},
+    {"memcheck-exact", false},
+    {"memcheck-exact-unobserved", false},
+    {"memcheck-fast", false},
+    {"memcheck-fast-unobserved", false},
+    {"racecheck-exact", false},
+    {"racecheck-exact-unobserved", false},
+    {"racecheck-fast", false},
+    {"racecheck-fast-unobserved", false},
+    {"initcheck-exact", false},
+    {"initcheck-exact-unobserved", false},
+    {"initcheck-fast", false},
+    {"initcheck-fast-unobserved", false},
+};
 
 /* Of a result, what stays with the step alone: per-stage numbers are for the one who looks at the run itself. */
 static const char *const dropped[] = {"stages", "rounds", "arms", "layers", "plots", "provenance", "geometry"};
@@ -115,13 +120,30 @@ static const cJSON *step_of(const cJSON *steps, const char *name) {
     return NULL;
 }
 
-static bool all_passed(const cJSON *steps) {
+static void add_fault(cJSON *faults, const char *step, const char *what) {
+    char text[PATH_SIZE];
+    snprintf(text, sizeof text, "%s %s", step, what);
+    cJSON_AddItemToArray(faults, cJSON_CreateString(text));
+}
+
+/* What keeps the steps from being a pass: one that failed, one that is not there, a result that is not there. */
+static cJSON *faults_of(const cJSON *steps) {
+    cJSON *faults = cJSON_CreateArray();
     const cJSON *step;
-    cJSON_ArrayForEach(step, steps) if (cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(step, "exit_code")) !=
-                                        0.0) return false;
-    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        if (step_of(steps, required[i]) == NULL) return false;
-    return true;
+    cJSON_ArrayForEach(step, steps) {
+        char what[64];
+        const int code = (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(step, "exit_code"));
+        snprintf(what, sizeof what, "ended with exit code %d", code);
+        if (code != 0) add_fault(faults, cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(step, "name")), what);
+    }
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        const cJSON *found = step_of(steps, needed[i].step);
+        if (found == NULL)
+            add_fault(faults, needed[i].step, "did not run");
+        else if (needed[i].result && !cJSON_HasObjectItem(found, "result"))
+            add_fault(faults, needed[i].step, "left no result");
+    }
+    return faults;
 }
 
 static void add_sources(cJSON *record) {
@@ -145,7 +167,9 @@ df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **ou
     cJSON_AddNumberToObject(record, "schema_version", DP_GPU_RECORD_VERSION);
     cJSON_AddStringToObject(record, "name", name);
     cJSON_AddStringToObject(record, "when", dp_now(when));
-    cJSON_AddStringToObject(record, "verdict", all_passed(steps) ? "PASS" : "FAIL");
+    cJSON *faults = faults_of(steps);
+    cJSON_AddStringToObject(record, "verdict", cJSON_GetArraySize(faults) == 0 ? "PASS" : "FAIL");
+    cJSON_AddItemToObject(record, "faults", faults);
     cJSON_AddItemToObject(record, "environment", dp_environment());
     cJSON_AddItemToObject(record, "steps", steps);
     add_sources(record);

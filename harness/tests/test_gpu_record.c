@@ -127,11 +127,30 @@ START_TEST(a_step_that_failed_or_did_not_run_is_no_pass) {
     ck_assert_int_eq(record(NULL, NULL, NULL, NULL), 0);
     expect_in(said, "gate-fast: exit code 1", true);
     expect_in(said, "bench-table: exit code 0", true);
-    make_record(path, 1, "FAIL");
+    make_record(path, 1, "    gate-fast ended with exit code 1\nFAIL");
     remove_results();
     pretend("nothing", "0");
     ck_assert_int_eq(record("--only", "gate-*", NULL, NULL), 0);
-    make_record(path, 1, "FAIL");
+    make_record(path, 1, "    identity-exact did not run\n");
+    child_expect(CHILD("release-check", "--records", path), 1, "verdict FAIL", "");
+    remove_results();
+}
+END_TEST
+
+/* A run that was cut off, or whose results came back in part: exit codes alone are no record. */
+START_TEST(a_step_whose_result_is_lost_is_no_pass) {
+    static const struct {
+        const char *file, *words;
+    } lost[] = {{"results/gate-fast.json", "    gate-fast left no result\nFAIL"},
+                {"results/digests-exact.json", "    digests-exact left no result\nFAIL"},
+                {"results/identity-cublas.json", "    identity-cublas left no result\nFAIL"},
+                {"results/bench-table.json", "    bench-table left no result\nFAIL"}};
+    char path[SCRATCH_PATH], file[SCRATCH_PATH];
+    pretend("nothing", "0");
+    ck_assert_int_eq(record(NULL, NULL, NULL, NULL), 0);
+    ck_assert_int_eq(unlink(scratch_path(lost[_i].file, file)), 0);
+    make_record(path, 1, lost[_i].words);
+    expect_in(path, "left no result", true);
     child_expect(CHILD("release-check", "--records", path), 1, "verdict FAIL", "");
     remove_results();
 }
@@ -219,6 +238,7 @@ Suite *suite_gpu_record(void) {
     tcase_add_test(tests, words_that_record_does_not_know_are_usage_errors);
     tcase_add_test(tests, a_record_of_every_step_passes_and_is_fresh);
     tcase_add_test(tests, a_step_that_failed_or_did_not_run_is_no_pass);
+    tcase_add_loop_test(tests, a_step_whose_result_is_lost_is_no_pass, 0, 4);
     tcase_add_test(tests, steps_may_run_one_after_the_other_but_not_of_two_programs);
     tcase_add_test(tests, results_that_are_none_are_refused);
     tcase_add_test(tests, a_record_is_stale_when_a_source_changed_came_or_went);
