@@ -4,6 +4,7 @@
 #include "cases.h"
 #include "cli.h"
 #include "error.h"
+#include "progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -175,13 +176,23 @@ static df_status take_turn(const dp_table *t, subject *u, double *round, double 
     return status == DF_OK ? df_kv_truncate(s->kv, (int)t->context, err) : status;
 }
 
-static df_status measure_rows(const dp_table *t, dp_table_geometry *g, subject *u, df_error *err) {
+/* How far the whole table is, in turns of all rows. */
+typedef struct watch {
+    dp_progress line;
+    double turns;
+} watch;
+
+static df_status measure_rows(const dp_table *t, dp_table_geometry *g, subject *u, watch *seen, df_error *err) {
     double unused;
-    for (int r = 0; r < g->rows; r++) TRY(open_subject(t, g, &g->row[r], &u[r], err));
-    for (int i = 0; i < WARM_UP; i++)
-        for (int r = 0; r < g->rows; r++) TRY(take_turn(t, &u[r], &unused, &unused, err));
-    for (long i = 0; i < t->repeat; i++)
-        for (int r = 0; r < g->rows; r++) TRY(take_turn(t, &u[r], &u[r].round[i], &u[r].ingest[i], err));
+    for (int r = 0; r < g->rows; r++) {
+        dp_progress_update(&seen->line, seen->turns, g->name);
+        TRY(open_subject(t, g, &g->row[r], &u[r], err));
+    }
+    for (long i = -WARM_UP; i < t->repeat; i++) {
+        for (int r = 0; r < g->rows; r++)
+            TRY(take_turn(t, &u[r], i < 0 ? &unused : &u[r].round[i], i < 0 ? &unused : &u[r].ingest[i], err));
+        dp_progress_update(&seen->line, ++seen->turns, g->name);
+    }
     for (int r = 0; r < g->rows; r++) {
         g->row[r].round = dp_bench_median(u[r].round, t->repeat);
         g->row[r].ingest = dp_bench_median(u[r].ingest, t->repeat);
@@ -189,7 +200,7 @@ static df_status measure_rows(const dp_table *t, dp_table_geometry *g, subject *
     return DF_OK;
 }
 
-static df_status measure_geometry(const dp_table *t, dp_table_geometry *g, df_error *err) {
+static df_status measure_geometry(const dp_table *t, dp_table_geometry *g, watch *seen, df_error *err) {
     df_engine *engine = NULL;
     subject *subjects = calloc(DP_TABLE_ROWS, sizeof *subjects);
     if (subjects == NULL) return df_fail_memory(err, "the figures", DP_TABLE_ROWS * sizeof *subjects);
@@ -197,7 +208,7 @@ static df_status measure_geometry(const dp_table *t, dp_table_geometry *g, df_er
     if (status == DF_OK) status = open_engine(t, DF_CLASS_EXACT, &engine, err);
     if (status == DF_OK) status = df_engine_probe(engine, &g->machine, err);
     df_engine_destroy(engine);
-    if (status == DF_OK) status = measure_rows(t, g, subjects, err);
+    if (status == DF_OK) status = measure_rows(t, g, subjects, seen, err);
     for (int r = 0; r < DP_TABLE_ROWS; r++) close_subject(&subjects[r]);
     free(subjects);
     return status;
@@ -210,6 +221,9 @@ df_status dp_table_measure(dp_table *t, df_error *err) {
     df_engine_describe(engine, &t->device);
     df_engine_destroy(engine);
     df_status status = DF_OK;
-    for (int i = 0; status == DF_OK && i < t->count; i++) status = measure_geometry(t, &t->geometry[i], err);
+    watch seen = {.turns = 0.0};
+    dp_progress_begin(&seen.line, "measuring", "turns", (double)t->count * (double)(WARM_UP + t->repeat));
+    for (int i = 0; status == DF_OK && i < t->count; i++) status = measure_geometry(t, &t->geometry[i], &seen, err);
+    dp_progress_end(&seen.line);
     return status;
 }
