@@ -20,6 +20,7 @@ typedef enum constant_index {
     SPLIT_OPERAND,
     SPLIT_LEFT_OUT,
     SPLIT_PRODUCTS,
+    PAIRED_PRODUCTS,
     TRUNCATED_UNIT,
     EXP_ULP,
     FAST_EXP_ULP,
@@ -53,6 +54,9 @@ static const dp_bound_constant constants[CONSTANTS] = {
     [SPLIT_PRODUCTS] = {"products of a bf16 pair", 2.125,
                         "each activation is multiplied twice, and a step of the tensor cores adds 16 products to one "
                         "accumulator, 17 terms: 2 x 17 / 16 roundings to a term"},
+    [PAIRED_PRODUCTS] = {"products of two bf16 pairs", 3.1875,
+                         "three of the four products of two pairs enter one accumulator, and a step of the tensor "
+                         "cores adds 16 terms to it: 3 x 17 / 16 roundings to a term"},
     [TRUNCATED_UNIT] = {"tensor core accumulation", 0x1p-23,
                         "the accumulators are not promised to round to nearest; cutting "
                         "off loses up to a whole unit in the last place"},
@@ -91,6 +95,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
                             .largest = constant(FLOAT32_LARGEST),
                             .segment = (int)constant(SEGMENT),
                             .chain = 1.0,
+                            .attention_chain = 1.0,
                             .product = operands_of(products),
                             .exp_error = constant(EXP_ULP),
                             .tanh_error = constant(TANH_ULP),
@@ -107,6 +112,7 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
         model.unit = constant(TRUNCATED_UNIT);
         model.even = false; /* what is cut off always lies on one side */
         model.chain = constant(SPLIT_PRODUCTS);
+        model.attention_chain = constant(PAIRED_PRODUCTS);
         model.product = (dp_operands){.second = constant(SPLIT_OPERAND), .least = constant(BF16_LEAST)};
         model.attention = (dp_operands){.first = constant(SPLIT_OPERAND),
                                         .second = constant(SPLIT_OPERAND),
@@ -128,6 +134,7 @@ dp_class_model dp_class_model_reference(void) {
                             .least = constant(FLOAT64_LEAST),
                             .largest = constant(FLOAT64_LARGEST),
                             .chain = 1.0,
+                            .attention_chain = 1.0,
                             .exp_error = constant(LIBRARY_ULP),
                             .tanh_error = constant(LIBRARY_ULP)};
 }

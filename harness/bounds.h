@@ -24,6 +24,7 @@ typedef struct dp_class_model {
     int segment;  /* terms of a sum that are added from left to right before segments are joined in a tree; 0: the order
                      is not known */
     double chain; /* roundings that a term may pass through, as a multiple of the terms; for unknown orders */
+    double attention_chain;       /* the same in the sums of attention */
     dp_operands product;          /* weight, activation */
     dp_operands attention;        /* key, query; share of a key, value */
     double exp_error, tanh_error; /* of the class's functions, in units in the last place */

@@ -11,6 +11,10 @@ typedef struct part {
 
 static size_t stride_of(const dp_terms *t) { return t->stride_b > 0 ? t->stride_b : 1; }
 
+static double term_at(const dp_terms *t, int k) {
+    return t->b != NULL ? t->a[k] * t->b[(size_t)k * stride_of(t)] : t->a[k];
+}
+
 /*
  * From left to right, one rounding a term.
  *
@@ -18,13 +22,12 @@ static size_t stride_of(const dp_terms *t) { return t->stride_b > 0 ? t->stride_
  * instead of wandering: a run of them enters the variance as the square of its sum, not as the sum of squares.
  */
 static part run_chain(const dp_class_model *m, const dp_terms *t, int first, int last) {
-    const size_t stride = stride_of(t);
     const double square = t->b != NULL ? DP_ROUNDING_SQUARE : DP_ADDITION_SQUARE;
     part p = {.value = 0.0};
     double before = 0.0, together = 0.0; /* the last term, and the roundings of the run of its equals */
     bool exact = t->slack == 0.0;        /* nothing was rounded so far */
     for (int k = first; k < last; k++) {
-        const double term = t->b != NULL ? t->a[k] * t->b[(size_t)k * stride] : t->a[k];
+        const double term = term_at(t, k);
         if (term == 0.0 && t->slack == 0.0) continue;
         p.value += term;
         p.magnitude += fabs(term);
@@ -40,27 +43,28 @@ static part run_chain(const dp_class_model *m, const dp_terms *t, int first, int
 }
 
 /*
- * In an order that is not known. The bound is gamma_n. For the noise: there are at most n multiply-adds and as many
- * additions of what chains have added up; whatever the order, what each rounds is the sum of some of the terms, which
- * is no larger than the positive ones together or the negative ones together, whichever is more. Equal neighbours as in
- * run_chain.
+ * In an order that is not known: contiguous blocks in any nesting, or an order that has nothing to do with the values
+ * of the terms. The bound is gamma_n, of any order at all. For the noise: there are at most n multiply-adds and as many
+ * additions of what chains have added up. A block is the difference of two sums from the left, so no larger than their
+ * spread; some of the terms, in an order drawn at random, are a share of the whole sum and sqrt(sum of squares) off it
+ * at most in the mean square. Equal neighbours count as in run_chain; equal terms that lie apart are not foreseen.
  */
 static part run_any_order(const dp_class_model *m, const dp_terms *t) {
-    const size_t stride = stride_of(t);
     part p = {.value = 0.0};
-    double positive = 0.0, negative = 0.0, before = 0.0, run = 0.0, squares = 0.0;
+    double least = 0.0, most = 0.0, scatter = 0.0, before = 0.0, run = 0.0, squares = 0.0;
     for (int k = 0; k < t->n; k++) {
-        const double term = t->b != NULL ? t->a[k] * t->b[(size_t)k * stride] : t->a[k];
+        const double term = term_at(t, k);
         if (term == 0.0 && t->slack == 0.0) continue;
         p.value += term;
         p.magnitude += fabs(term);
-        positive += term > 0.0 ? term : 0.0;
-        negative -= term < 0.0 ? term : 0.0;
+        least = p.value < least ? p.value : least;
+        most = p.value > most ? p.value : most;
+        scatter += term * term;
         run = term == before ? run + 1.0 : 1.0;
         squares += 2.0 * run - 1.0; /* together the square of the run's length */
         before = term;
     }
-    const double typical = dp_half_ulp(m, fmax(positive, negative) + t->slack);
+    const double typical = dp_half_ulp(m, sqrt((most - least) * (most - least) + scatter) + t->slack);
     const double square = DP_ADDITION_SQUARE + (t->b != NULL ? DP_ROUNDING_SQUARE : 0.0);
     p.error = dp_gamma(m->chain * (double)t->n, m->unit) * (p.magnitude + t->slack);
     p.variance = square * squares * typical * typical;

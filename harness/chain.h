@@ -3,9 +3,9 @@
  *
  * Where the class fixes the order (the exact class: segments from left to right, joined in a binary tree over the
  * segment's index) the partial sums are known, and the error is bounded by the sum of half a unit in the last place of
- * each (Higham, section 3.3). Where it does not, by gamma_K sum |a||b| (sections 3.1 and 4.2), and the expected noise is
- * that of the largest partial sums that any order could have. The canonical order is written here a second time, by
- * recursion, and shares no code with impl/canon.h.
+ * each (Higham, section 3.3). Where it does not, by gamma_K sum |a||b| (sections 3.1 and 4.2), and the expected noise
+ * is that of partial sums as large as blocks of neighbours, or terms in an order drawn at random, can make them. The
+ * canonical order is written here a second time, by recursion, and shares no code with impl/canon.h.
  */
 #ifndef DP_CHAIN_H
 #define DP_CHAIN_H

@@ -23,9 +23,8 @@ static const char record_help[] =
     "  --out FILE        the record, written whole or not at all\n"
     "  --help            this text\n"
     "\n"
-    "Exit codes: 0 every step passed, 1 a step or its result is missing, or it failed (the record is written), 2 "
-    "usage,\n"
-    "3 refused, 4 runtime.\n";
+    "Exit codes: 0 every step passed, 1 a step failed, did not run or left no result (the record is written),\n"
+    "2 usage, 3 refused, 4 runtime.\n";
 
 static const char check_help[] =
     "usage: dflash-parity release-check [--records GLOB]\n"

@@ -36,11 +36,18 @@ static query query_of(const dp_job *job, int64_t row, int64_t head) {
     return q;
 }
 
+/* The class as the sums of attention see it. */
+static dp_class_model in_attention(const dp_class_model *m) {
+    dp_class_model sums = *m;
+    sums.chain = m->attention_chain;
+    return sums;
+}
+
 /* scratch->key[j], share[j]: the weights p of the visible keys. shared[0]: their sum with its roundings alone;
  * shared[1]: what the errors of the weights add to it; shared[2].value: the factor between binades (see above). */
 static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, dp_scratch *scratch) {
     const df_config *c = job->c;
-    const dp_class_model *m = job->m;
+    const dp_class_model *m = job->m, sums = in_attention(m);
     const double *x = job->in[0] + (row * c->n_heads + head) * c->head_dim;
     const double *keys = job->in[1] + (head / (c->n_heads / c->n_kv_heads)) * c->head_dim;
     const dp_approx scale = dp_div(m, dp_exactly(1.0), dp_sqrt(m, dp_exactly(c->head_dim)));
@@ -48,7 +55,7 @@ static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, 
     double most = -INFINITY, off = 0.0;
     for (int j = q->low; j < q->high; j++) {
         const dp_terms terms = {.a = keys + (size_t)j * q->stride, .b = x, .n = c->head_dim, .operands = &m->attention};
-        const dp_approx score = dp_mul(m, dp_sum_products(m, &terms), common);
+        const dp_approx score = dp_mul(m, dp_sum_products(&sums, &terms), common);
         scratch->key[j] = score;
         most = fmax(most, score.value);
         off = fmax(off, score.error);
@@ -72,7 +79,7 @@ static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, 
         variance += key->variance;
     }
     const dp_terms sum = {.a = scratch->share + q->low, .place = job->e->pos + q->low, .n = q->high - q->low};
-    scratch->shared[0] = dp_sum_products(m, &sum);
+    scratch->shared[0] = dp_sum_products(&sums, &sum);
     scratch->shared[1] = (dp_approx){0.0, error, variance};
     scratch->shared[2] = dp_exactly(binade);
 }
@@ -85,14 +92,14 @@ static double spread_bound(const dp_job *job, const query *q, int64_t d, double 
         least = fmin(least, v);
         most = fmax(most, v);
     }
-    const double n = job->m->chain * (double)(q->high - q->low), gamma = dp_gamma(n + 1.0, job->m->unit);
+    const double n = job->m->attention_chain * (double)(q->high - q->low), gamma = dp_gamma(n + 1.0, job->m->unit);
     const double size = fmax(fabs(least), fabs(most));
     return most - least + 2.0 * gamma / (1.0 - gamma) * size + (n + 1.0) * job->m->least * (1.0 + size);
 }
 
 dp_approx dp_attention_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     const df_config *c = job->c;
-    const dp_class_model *m = job->m;
+    const dp_class_model *m = job->m, sums = in_attention(m);
     const int64_t d = index % c->head_dim, query_index = index / c->head_dim;
     const int64_t row = query_index / c->n_heads, head = query_index % c->n_heads;
     const query q = query_of(job, row, head);
@@ -110,7 +117,7 @@ dp_approx dp_attention_element(const dp_job *job, int64_t index, dp_scratch *scr
                       .operands = &m->attention};
     for (int j = q.low; j < q.high; j++)
         terms.slack += scratch->key[j].error * fabs(q.values[(size_t)j * q.stride + (size_t)d]);
-    dp_approx numerator = dp_sum_products(m, &terms);
+    dp_approx numerator = dp_sum_products(&sums, &terms);
     const double y = numerator.value / sum->value;
     double joint = 0.0, joint_variance = 0.0;
     for (int j = q.low; j < q.high; j++) {

@@ -13,8 +13,8 @@ enum { DP_GPU_RECORD_VERSION = 1 };
 
 /* Reads FOLDER/steps.tsv and the results that the steps wrote beside it. The verdict is PASS when every step that a
  * record needs is there, ended with 0 and left its result; what speaks against it is the record's array `faults`, in
- * words. The caller deletes *out. Codes: "gpu.steps" (no list of steps, or a line that
- * is none), "gpu.result" (a step's result that is no JSON), and those of text_file.h. */
+ * words. The caller deletes *out. Codes: "gpu.steps" (no list of steps, or a line that is none), "gpu.result" (a step's
+ * result that is no JSON), and those of text_file.h. */
 df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **out, df_error *err);
 
 /* Reads and validates a record. Codes: "gpu.record" and those of text_file.h. */

@@ -27,8 +27,11 @@ static const shape shapes[] = {
     {256, 10, 2, 128, 544, 16, 0, false, 0}, /* 80 queries: two chunks */
     {130, 3, 1, 124, 100, 16, 40, true, 0},  /* inputs that are no multiple of 8; segments that no row sees */
     {64, 9, 1, 20, 96, 8, 0, false, 0},      /* 72 queries of 8 rows each */
-    {64, 2, 2, 8, 65, 2, 3, false, 0},       {132, 4, 4, 100, 260, 16, 70, false, 12}, /* dflash2, 16 rows */
-    {96, 4, 2, 64, 96, 1, 1, true, 0}, /* a block of one row that sees itself alone */
+    {64, 2, 2, 8, 65, 2, 3, false, 0},
+    {132, 4, 4, 100, 260, 16, 70, false, 12}, /* dflash2, 16 rows */
+    {96, 4, 2, 64, 96, 1, 1, true, 0},        /* a block of one row that sees itself alone */
+    {64, 2, 2, 64, 17000, 8, 0, false, 0},
+    {64, 2, 2, 64, 17000, 16, 0, false, 0}, /* more of the gate than the blocks take at once */
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, CONTEXT = 150, FIRST = 37 };
 static const int contexts[] = {0, 1, 27 /* the block starts a segment */, CONTEXT};

@@ -246,8 +246,8 @@ START_TEST(rows_that_are_kept_are_the_rows_that_would_be_made) {
     const df_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
     static const struct {
         int first, n;
-    } calls[] = {{0, 1},  {0, 16},   {250, 16}, {5, 16},    {250, 16}, {5 + DF_ROPE_KEPT, 16},
-                 {5, 16}, {3, MOST}, {9, 4},    {70000, 64}};
+    } calls[] = {{0, 1}, {0, 16},     {250, 16}, {5, 16}, {250, 16}, {5 + DF_ROPE_KEPT, 16}, {5, 16}, {3, MOST},
+                 {9, 4}, {70000, 64}, {5, 65},   {5, 96}, {5, 16}};
     float inv[HALF], *c = op_output(MOST * HALF), *s = op_output(MOST * HALF), *c_made = op_output(MOST * HALF),
                      *s_made = op_output(MOST * HALF);
     df_rope_rows rows;

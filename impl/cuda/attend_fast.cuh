@@ -203,7 +203,7 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
     const int warp = at.thread / 32, lane = at.thread % 32, g = lane / 4, t = lane % 4, m16 = warp % 4, half = warp / 4;
     const int begin = dc_first_item<R>(f, at.block, at.blocks), end = dc_first_item<R>(f, at.block + 1, at.blocks);
     if (begin >= end) return;
-    /* What an item's work is told by is under way before the item before it is done, the first one's all at once. */
+    /* The loads that describe an item are issued before the one before it is finished, the first one's all at once. */
     const dc_row_sight row = dc_row_sight_of<R>(f, p.layer, lane);
     dc_item next = dc_item_at<R>(f, begin);
     dc_places next_places = dc_places_of(f, next, lane);

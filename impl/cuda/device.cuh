@@ -34,6 +34,11 @@ DC_DEVICE float4 dc_load4(const float *p) { return __ldcg(reinterpret_cast<const
  */
 template <int NT> DC_DEVICE void dc_sync() { asm volatile("bar.sync 1, %0;" ::"n"(NT) : "memory"); }
 
+/* Between ordinary stores and bulk copies of what they wrote, or over it, wherever it lies (bulk.cuh has narrower
+ * ones).
+ */
+DC_DEVICE void dc_before_any_bulk() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
 DC_DEVICE unsigned dc_arrived(const unsigned *counter) {
     unsigned value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");

@@ -65,7 +65,7 @@ DC_DEVICE void dc_pack_piece(const dc_tile<ROWS> &t, int from, int first, int ro
 template <int ROWS, int R, int NT>
 DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_place &at) {
     for (int i = at.thread; i < DC_UNIT * ROWS / 4; i += NT) dc_pack_piece<ROWS, R>(t, 0, first, row0, i, act);
-    asm volatile("fence.proxy.async;" ::: "memory"); /* they are read by bulk copies */
+    dc_before_any_bulk(); /* they are read by bulk copies */
 }
 
 template <int R, int NT, bool FAST>
@@ -75,7 +75,7 @@ DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place
         return;
     }
     dc_pack_exact<R, NT>(t, first, static_cast<float *>(act), at);
-    asm volatile("fence.proxy.async;" ::: "memory");
+    dc_before_any_bulk();
 }
 
 /* ---- Filling a tile ---- */
@@ -323,7 +323,7 @@ DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
             const int u = piece / PIECES;
             dc_pack_piece<R, R>(m.tile, u * CHANNELS, (unit0 + u * at.blocks) * CHANNELS, 0, piece % PIECES, f.act);
         }
-        asm volatile("fence.proxy.async;" ::: "memory");
+        dc_before_any_bulk();
         dc_sync<NT>();
     }
 }
@@ -424,7 +424,7 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
             }
             to[(size_t)row * h.width + c] = y;
         }
-        asm volatile("fence.proxy.async;" ::: "memory"); /* the fast class reads keys and values by bulk copies */
+        dc_before_any_bulk(); /* the fast class reads keys and values by bulk copies */
         dc_sync<NT>();
     }
 }

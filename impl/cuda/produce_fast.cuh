@@ -18,7 +18,7 @@
 #include "cuda/attend.cuh"
 #include "cuda/product_fast.cuh"
 
-enum { DC_LEAD = 2 }; /* phases before its own from which on a phase's rows and weights may be fetched */
+enum { DC_LEAD = 2 }; /* how many phases ahead weights and the cache's rows may be fetched */
 enum { DC_KEY_STRIDE = DC_MOST_HEAD * 4 + 16, DC_VALUE_STRIDE = DC_MOST_HEAD * 4 + 32 }; /* bytes */
 static_assert(DC_UNIT * DC_VALUE_STRIDE <= sizeof(dc_stage<8>), "a segment of values fits a stage");
 
@@ -152,7 +152,7 @@ template <int R> DC_DEVICE void dc_wait_phase(dc_ring<R> &ring, unsigned phase, 
                      : "r"(dc_shared(&ring.begun))
                      : "memory");
     __syncwarp();
-    asm volatile("fence.proxy.async;" ::: "memory"); /* what other blocks stored is read by bulk copies */
+    dc_before_any_bulk(); /* what other blocks stored is read by bulk copies */
 }
 
 template <int R>

@@ -55,7 +55,7 @@ template <int R> struct dc_exact_stage {
     float x[16 * R];
 };
 /* What the next stage of a pair is filled with; segment < 0: nothing is left. In shared memory, for the products need
- * every register: what does not fit goes through an L1 that next to this much shared memory is too small for it. */
+ * every register, and spilled ones go through an L1 that this much shared memory leaves too small. */
 struct dc_feed {
     const char *weights; /* of the segment */
     int unit, quarter, segment, step;
