@@ -1,6 +1,8 @@
 /* hosted.c - see hosted.h. */
 #include "hosted.h"
 
+#include <string.h>
+
 /* One buffer of a call: the caller's own on the CPU, a copy in the engine's memory elsewhere. */
 typedef struct guest {
     df_engine *engine;
@@ -21,12 +23,14 @@ static df_status admit(df_draft *draft, const float *values, size_t n, guest *ou
     return status;
 }
 
-/* Room for values that come out. */
+/* Room for values that come out: NaN until they do, so that what a call leaves out is not taken from the one before. */
 static df_status reserve(df_draft *draft, float *values, size_t n, guest *out, df_error *err) {
     df_engine *engine = df_draft_engine(draft);
     *out = (guest){.engine = engine, .data = values};
+    memset(values, 0xff, n * sizeof *values);
     if (df_engine_on_host(engine)) return DF_OK;
-    const df_status status = df_engine_alloc(engine, n, &out->owned, err);
+    df_status status = df_engine_alloc(engine, n, &out->owned, err);
+    if (status == DF_OK) status = df_engine_upload(engine, out->owned, values, n, err);
     out->data = out->owned;
     return status;
 }

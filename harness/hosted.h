@@ -2,8 +2,8 @@
  * hosted.h - the drafter's calls over buffers in host memory, whatever memory the engine computes in.
  *
  * The comparisons of this program are made on the host. On the CPU these functions pass their arguments through; on a
- * device they copy inputs there and results back. Shapes, order and errors are those of the functions of dflash.h that
- * they are named after.
+ * device they copy inputs there and results back. Results are NaN before the call, wherever they are. Shapes, order and
+ * errors are those of the functions of dflash.h that they are named after.
  */
 #ifndef DP_HOSTED_H
 #define DP_HOSTED_H

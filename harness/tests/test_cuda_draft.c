@@ -236,6 +236,20 @@ static void plant_order(df_draft *draft, void *user) {
     draft->engine->ops = &plant.spoilt;
 }
 
+static df_status empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *e) {
+    (void)engine, (void)args, (void)e;
+    *done = true;
+    return DF_OK;
+}
+
+static void plant_empty_round(df_draft *draft, void *user) {
+    (void)user;
+    plant.own = draft->engine->ops;
+    plant.spoilt = *plant.own;
+    plant.spoilt.round = empty_round;
+    draft->engine->ops = &plant.spoilt;
+}
+
 static dp_identity_result identity(const dp_identity_hooks *hooks, const char *arm) {
     dp_identity_result result;
     const dp_identity_options options = {
@@ -262,6 +276,16 @@ START_TEST(a_value_that_a_kernel_leaves_out_is_found_because_scratch_is_poisoned
     dp_identity_result result = identity(&hooks, "scratch.poisoned");
     ck_assert_int_eq(result.verdict, DP_FAIL);
     ck_assert_str_eq(dp_pair_first(&result.arm[0].pair)->name, "layers.0.attn.residual");
+    dp_identity_release(&result);
+}
+END_TEST
+
+/* Device memory that is given back comes again with what was in it: here with the round before, which was right. */
+START_TEST(a_round_that_writes_nothing_is_not_taken_for_the_one_before) {
+    const dp_identity_hooks hooks = {.opened = plant_empty_round};
+    dp_identity_result result = identity(&hooks, "observer.off");
+    ck_assert_int_eq(result.verdict, DP_FAIL);
+    ck_assert_str_eq(dp_pair_first(&result.arm[0].pair)->name, "final");
     dp_identity_release(&result);
 }
 END_TEST
@@ -293,6 +317,7 @@ TCase *tcase_cuda_faults(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, another_order_of_sums_on_the_device_is_found_against_the_cpu);
     tcase_add_test(tests, a_value_that_a_kernel_leaves_out_is_found_because_scratch_is_poisoned);
+    tcase_add_test(tests, a_round_that_writes_nothing_is_not_taken_for_the_one_before);
     tcase_add_test(tests, without_a_fault_the_device_and_the_cpu_are_identical);
     return tests;
 }

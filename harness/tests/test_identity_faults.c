@@ -27,7 +27,8 @@ typedef enum fault {
     PROBE_PERTURBS,   /* probe-perturbs */
     READS_PADDING,    /* padding-nan: a value past the live length, times zero */
     MOVE_LOSES_A_BIT, /* one value becomes its neighbour whenever the cache is moved */
-    IGNORES_A_ROW     /* the last row of a call of three rows or more is never written */
+    IGNORES_A_ROW,    /* the last row of a call of three rows or more is never written */
+    EMPTY_ROUND       /* a round in one go that says it is done and wrote nothing */
 } fault;
 
 enum { LARGEST_TABLE = 1 << 16 };
@@ -102,6 +103,12 @@ static df_status spoilt_attention(df_engine *engine, const df_attention_args *ar
     return status;
 }
 
+static df_status empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err) {
+    (void)engine, (void)args, (void)err;
+    *done = true;
+    return DF_OK;
+}
+
 static void opened(df_draft *draft, void *user) {
     (void)user;
     plant.draft = draft;
@@ -110,6 +117,7 @@ static void opened(df_draft *draft, void *user) {
     plant.spoilt.matmul = spoilt_matmul;
     plant.spoilt.rope = spoilt_rope;
     plant.spoilt.attention = spoilt_attention;
+    if (plant.fault == EMPTY_ROUND) plant.spoilt.round = empty_round;
     draft->engine->ops = &plant.spoilt;
 }
 
@@ -187,6 +195,7 @@ static const struct {
     {RAW_KEYS, "tiny-plain", "round.all", "kv.k", NULL},
     {STALE_POSITIONS, "tiny-plain", "ingest.chunk7", "kv.k", NULL},
     {STALE_POSITIONS, "tiny-plain", "history.random", "kv.k", "i1 i1 d"},
+    {EMPTY_ROUND, "tiny-plain", "observer.off", "final", NULL},
     {GREEDY_RING, "tiny-dflash2", "history.random", "kv.k", NULL},
     {PROBE_PERTURBS, "tiny-plain", "observer.off", "ctx.features", NULL},
     {READS_PADDING, "tiny-plain", "rows.nan", "layers.0.attn.context", NULL},

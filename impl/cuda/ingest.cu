@@ -69,12 +69,12 @@ df_status fill(df_engine *engine, planner *plan, df_error *err) {
     const size_t rows = (size_t)p->rows, channels = (size_t)p->phases[0].n;
     dc_frame *f = &p->frame;
     void *memory = nullptr;
-    TRY(device_buffer(p, plan->partial_floats * 4, &memory, err));
+    TRY(device_scratch(p, plan->partial_floats * 4, &memory, err));
     plan->partial = static_cast<float *>(memory);
-    TRY(device_buffer(p, rows * (size_t)c->hidden * 4, &memory, err));
+    TRY(device_scratch(p, rows * (size_t)c->hidden * 4, &memory, err));
     plan->stream = static_cast<float *>(memory);
-    TRY(device_buffer(p, (channels + DC_UNIT - 1) / DC_UNIT * DC_UNIT * rows * 4, &f->act, err));
-    TRY(device_buffer(p, DC_MOST_SEGMENTS * rows * 4, &memory, err));
+    TRY(device_scratch(p, (channels + DC_UNIT - 1) / DC_UNIT * DC_UNIT * rows * 4, &f->act, err));
+    TRY(device_scratch(p, DC_MOST_SEGMENTS * rows * 4, &memory, err));
     f->ss = static_cast<float *>(memory);
     TRY(device_buffer(p, DC_ARRIVALS * sizeof(unsigned), &memory, err));
     f->arrived = static_cast<unsigned *>(memory);
@@ -151,6 +151,7 @@ extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, 
         if (p == nullptr) return DF_OK;
         r->programs.push_back(p);
     }
+    TRY(dc_poison(engine, p, err));
     dc_frame f = p->frame;
     f.rows = a->rows;
     f.input = a->taps != nullptr ? a->taps : a->features;

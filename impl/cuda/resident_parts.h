@@ -24,6 +24,11 @@ struct dc_block {
     size_t bytes;
 };
 
+struct dc_scratch {
+    void *memory;
+    size_t bytes;
+};
+
 /* A program of one draft model, a round's or an ingestion's: its phases and buffers. */
 struct dc_program {
     const df_weights *weights;
@@ -34,6 +39,7 @@ struct dc_program {
     std::vector<dc_phase> phases;
     dc_frame frame;
     std::vector<void *> buffers;
+    std::vector<dc_scratch> scratch; /* those of them that every run writes before it reads */
 };
 
 struct dc_resident {
@@ -83,6 +89,19 @@ static inline df_status device_buffer(dc_program *p, size_t bytes, void **out, d
     p->buffers.push_back(nullptr); /* before the allocation, which could not be given back if this failed */
     TRY(df_cuda_check(cudaMalloc(&p->buffers.back(), bytes > 0 ? bytes : 1), "the buffers of a program", err));
     *out = p->buffers.back();
+    return DF_OK;
+}
+
+static inline df_status device_scratch(dc_program *p, size_t bytes, void **out, df_error *err) {
+    TRY(device_buffer(p, bytes, out, err));
+    p->scratch.push_back(dc_scratch{*out, bytes});
+    return DF_OK;
+}
+
+/* Under poison_scratch, fills what a run has to write with NaN, so that a value that it leaves out shows. */
+static inline df_status dc_poison(df_engine *engine, const dc_program *p, df_error *err) {
+    if (!engine->options.poison_scratch) return DF_OK;
+    for (const dc_scratch &s : p->scratch) TRY(engine->memory.fill(engine->memory.owner, s.memory, 0xff, s.bytes, err));
     return DF_OK;
 }
 

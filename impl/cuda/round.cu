@@ -118,9 +118,9 @@ df_status fill_frame(df_engine *engine, dc_program *p, const df_config *c, int p
         {reinterpret_cast<void **>(&f->largest), items * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->context), items * DC_QUERIES * (size_t)c->head_dim * 4},
         {reinterpret_cast<void **>(&f->total), items * DC_QUERIES * 4},
-        {reinterpret_cast<void **>(&f->arrived), DC_ARRIVALS * sizeof(unsigned)},
     };
-    for (const wish &w : wishes) TRY(device_buffer(p, w.bytes, w.to, err));
+    for (const wish &w : wishes) TRY(device_scratch(p, w.bytes, w.to, err));
+    TRY(device_buffer(p, DC_ARRIVALS * sizeof(unsigned), reinterpret_cast<void **>(&f->arrived), err));
     std::vector<dc_sight> sight;
     for (int i = 0; i < c->n_layers; i++) sight.push_back(dc_sight{c->layer[i].window, c->layer[i].causal});
     void *memory = nullptr;
@@ -152,14 +152,14 @@ df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int
     plan.counting = false;
     void *memory = nullptr;
     if (status == DF_OK && plan.fits) {
-        status = device_buffer(p, plan.main_floats * 4, &memory, err);
+        status = device_scratch(p, plan.main_floats * 4, &memory, err);
         plan.main = static_cast<float *>(memory);
         for (int i = 0; status == DF_OK && i < 2; i++) {
-            status = device_buffer(p, plan.dyn_floats * 4, &memory, err);
+            status = device_scratch(p, plan.dyn_floats * 4, &memory, err);
             plan.dyn[i] = static_cast<float *>(memory);
         }
         if (status == DF_OK)
-            status = device_buffer(p, (size_t)a->config->block * (size_t)a->config->hidden * 4, &memory, err);
+            status = device_scratch(p, (size_t)a->config->block * (size_t)a->config->hidden * 4, &memory, err);
         plan.stream = static_cast<float *>(memory);
         if (status == DF_OK) status = fill_frame(engine, p, a->config, plan.padded, segments, err);
         if (status == DF_OK) status = plan.all();
@@ -208,12 +208,12 @@ df_status send_phases(df_engine *engine, dc_program *p, const df_round_args *a, 
     bool changed = false;
     for (dc_phase &phase : p->phases) {
         float *k = a->k + (size_t)phase.layer * a->layer_stride, *v = a->v + (size_t)phase.layer * a->layer_stride;
-        const dc_phase before = phase;
+        const float *const x = phase.x, *const y = phase.y, *const former_k = phase.k, *const former_v = phase.v;
         if (phase.kind == DC_LOAD) phase.x = a->noise;
         if (phase.kind == DC_FINAL) phase.y = a->out;
         if (phase.kind == DC_QKV || phase.kind == DC_SCORES || phase.kind == DC_VALUES || phase.kind == DC_ATTEND)
             phase.k = k, phase.v = v;
-        changed |= before.x != phase.x || before.y != phase.y || before.k != phase.k || before.v != phase.v;
+        changed |= x != phase.x || y != phase.y || former_k != phase.k || former_v != phase.v;
     }
     if (!changed) return DF_OK;
     const df_status status = engine->memory.upload(engine->memory.owner, const_cast<dc_phase *>(p->frame.phase),
@@ -257,6 +257,7 @@ extern "C" df_status df_cuda_round(df_engine *engine, const df_round_args *a, bo
     TRY(find_program(engine, a, &p, err));
     if (p == nullptr) return DF_OK;
     TRY(send_phases(engine, p, a, err));
+    TRY(dc_poison(engine, p, err));
     dc_frame f = p->frame;
     f.cos = a->cos;
     f.sin = a->sin;
