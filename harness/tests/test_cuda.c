@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { DEVICE_TESTS = 40 }; /* those of the cases below, loops counted once */
+enum { DEVICE_TESTS = 41 }; /* those of the cases below, loops counted once */
 
 static df_error err;
 
