@@ -27,7 +27,7 @@ static df_status admit(df_draft *draft, const float *values, size_t n, guest *ou
 static df_status reserve(df_draft *draft, float *values, size_t n, guest *out, df_error *err) {
     df_engine *engine = df_draft_engine(draft);
     *out = (guest){.engine = engine, .data = values};
-    memset(values, 0xff, n * sizeof *values);
+    if (n > 0) memset(values, 0xff, n * sizeof *values);
     if (df_engine_on_host(engine)) return DF_OK;
     df_status status = df_engine_alloc(engine, n, &out->owned, err);
     if (status == DF_OK) status = df_engine_upload(engine, out->owned, values, n, err);
