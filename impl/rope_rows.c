@@ -51,9 +51,10 @@ void df_rope_rows_get(df_rope_rows *rows, df_pool *pool, const int32_t *pos, int
     for (int i = 0; i < n; i++) {
         const int slot = pos[i] % DF_ROPE_KEPT;
         float *kept = rows->row + (size_t)slot * 2 * half;
-        if (rows->pos[slot] != pos[i])
+        if (rows->pos[slot] != pos[i]) {
             df_rope_tables(rows->inv_freq, rows->half, rows->scaling, &pos[i], 1, kept, kept + half);
-        rows->pos[slot] = pos[i];
+            rows->pos[slot] = pos[i];
+        }
         memcpy(cos_out + (size_t)i * half, kept, half * sizeof *kept);
         memcpy(sin_out + (size_t)i * half, kept + half, half * sizeof *kept);
     }

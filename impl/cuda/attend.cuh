@@ -29,14 +29,6 @@ template <int R> DC_DEVICE dc_item dc_item_at(const dc_frame &f, int index) {
 }
 template <int R> DC_DEVICE int dc_items(const dc_frame &f) { return f.n_kv_heads * dc_chunks<R>(f) * f.key_segments; }
 
-template <int R, int NT>
-DC_DEVICE void dc_load_seen(int (&low)[R], int (&high)[R], const dc_frame &f, int layer, const dc_place &at) {
-    if (at.thread < R) low[at.thread] = __ldcg(f.seen + layer * 2 * R + at.thread);
-    if (at.thread >= 32 && at.thread < 32 + R)
-        high[at.thread - 32] = __ldcg(f.seen + (layer * 2 + 1) * R + at.thread - 32);
-    dc_sync<NT>();
-}
-
 /* Where the quad of channels c.. of row `row` lies in context, and its query in total; quads do not cross heads. */
 template <int R> DC_DEVICE size_t dc_query_at(const dc_frame &f, int head, int row) {
     const int group = f.n_heads / f.n_kv_heads, query = head % group * R + row;

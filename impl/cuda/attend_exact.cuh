@@ -103,6 +103,14 @@ DC_DEVICE void dc_keys_early(dc_attender<R> &a, const dc_frame &f, const dc_phas
     }
 }
 
+template <int R, int NT>
+DC_DEVICE void dc_load_seen(int (&low)[R], int (&high)[R], const dc_frame &f, int layer, const dc_place &at) {
+    if (at.thread < R) low[at.thread] = __ldcg(f.seen + layer * 2 * R + at.thread);
+    if (at.thread >= 32 && at.thread < 32 + R)
+        high[at.thread - 32] = __ldcg(f.seen + (layer * 2 + 1) * R + at.thread - 32);
+    dc_sync<NT>();
+}
+
 /* s[i][j] += one half's channels of key `keys + 8 i` times query j. */
 DC_DEVICE void dc_dot(float (&s)[8][4], const float *keys, const float *queries, int length) {
 #pragma unroll 1

@@ -31,15 +31,6 @@ struct dc_attend_fast_memory {
     float largest[2][DC_QUERIES], total[2][DC_QUERIES];
 };
 
-/* Two floats as packed bf16, and what is left of them. */
-DC_DEVICE void dc_split_pair(float x, float y, unsigned &hi, unsigned &lo) {
-    const __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
-    hi = *reinterpret_cast<const unsigned *>(&h);
-    const __nv_bfloat162 l =
-        __floats2bfloat162_rn(x - __uint_as_float(hi << 16), y - __uint_as_float(hi & 0xffff0000u));
-    lo = *reinterpret_cast<const unsigned *>(&l);
-}
-
 /* b: two pairs of hi, two of lo. */
 DC_DEVICE void dc_mma_split(float (&c)[4], const uint4 &ah, const uint4 &al, const uint4 &b) {
     dc_mma(c, ah, b.x, b.y);

@@ -11,6 +11,7 @@
 #include "cuda/program.h"
 #include "mathfn.h"
 
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 /*
@@ -29,6 +30,15 @@
 DC_DEVICE float4 dc_add(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 DC_DEVICE float dc_add(float a, float b) { return a + b; }
 DC_DEVICE float4 dc_load4(const float *p) { return __ldcg(reinterpret_cast<const float4 *>(p)); }
+
+/* Two floats as packed bf16, and what is left of them. */
+DC_DEVICE void dc_split_pair(float x, float y, unsigned &hi, unsigned &lo) {
+    const __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
+    hi = *reinterpret_cast<const unsigned *>(&h);
+    const __nv_bfloat162 l =
+        __floats2bfloat162_rn(x - __uint_as_float(hi << 16), y - __uint_as_float(hi & 0xffff0000u));
+    lo = *reinterpret_cast<const unsigned *>(&l);
+}
 
 /* The threads of a block that work on phases: `threads` of them, barrier 1. The producers of the fast class stay out.
  */

@@ -10,8 +10,6 @@
 
 #include "cuda/device.cuh"
 
-#include <cuda_bf16.h>
-
 /*
  * Where a thread stands in this block, and the block in the grid. NT threads of a block work on phases: a constant, so
  * that a thread's loads are unrolled and under way together; a load that other blocks' writes feed takes most of a
@@ -51,14 +49,8 @@ DC_DEVICE void dc_pack_piece(const dc_tile<ROWS> &t, int from, int first, int ro
     const int row = tile * 8 + lane / 4, channel = from + step * 16 + lane % 4 * 2;
     unsigned word[4];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const float a = t.v[channel + 8 * half][row], b = t.v[channel + 8 * half + 1][row];
-        const __nv_bfloat16 ah = __float2bfloat16_rn(a), bh = __float2bfloat16_rn(b);
-        const __nv_bfloat16 al = __float2bfloat16_rn(a - __bfloat162float(ah));
-        const __nv_bfloat16 bl = __float2bfloat16_rn(b - __bfloat162float(bh));
-        word[half] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
-        word[2 + half] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
-    }
+    for (int half = 0; half < 2; half++)
+        dc_split_pair(t.v[channel + 8 * half][row], t.v[channel + 8 * half + 1][row], word[half], word[2 + half]);
     uint4 *to = reinterpret_cast<uint4 *>(act) + (size_t)((first / 16 + step) * (R / 8) + row0 / 8 + tile) * LANES;
     to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
 }

@@ -39,11 +39,7 @@ struct stage {
 __global__ void split_rows(const float2 *x, size_t pairs, unsigned *hi, unsigned *lo) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < pairs; i += (size_t)gridDim.x * blockDim.x) {
         const float2 v = x[i];
-        const __nv_bfloat16 ah = __float2bfloat16_rn(v.x), bh = __float2bfloat16_rn(v.y);
-        const __nv_bfloat16 al = __float2bfloat16_rn(v.x - __bfloat162float(ah));
-        const __nv_bfloat16 bl = __float2bfloat16_rn(v.y - __bfloat162float(bh));
-        hi[i] = (unsigned)__bfloat16_as_ushort(ah) | (unsigned)__bfloat16_as_ushort(bh) << 16;
-        lo[i] = (unsigned)__bfloat16_as_ushort(al) | (unsigned)__bfloat16_as_ushort(bl) << 16;
+        dc_split_pair(v.x, v.y, hi[i], lo[i]);
     }
 }
 

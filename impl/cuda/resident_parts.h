@@ -24,9 +24,9 @@ struct dc_block {
     size_t bytes;
 };
 
-struct dc_scratch {
+struct dc_buffer {
     void *memory;
-    size_t bytes;
+    size_t scratch; /* bytes that every run writes before it reads; 0: what is there stays */
 };
 
 /* A program of one draft model, a round's or an ingestion's: its phases and buffers. */
@@ -38,8 +38,7 @@ struct dc_program {
     int rows;     /* that it is padded to; an ingestion's */
     std::vector<dc_phase> phases;
     dc_frame frame;
-    std::vector<void *> buffers;
-    std::vector<dc_scratch> scratch; /* those of them that every run writes before it reads */
+    std::vector<dc_buffer> buffers;
 };
 
 struct dc_resident {
@@ -86,22 +85,23 @@ static inline df_status dc_out_of_memory(df_error *err, const char *what) {
 
 /* Device memory that goes with the program. */
 static inline df_status device_buffer(dc_program *p, size_t bytes, void **out, df_error *err) {
-    p->buffers.push_back(nullptr); /* before the allocation, which could not be given back if this failed */
-    TRY(df_cuda_check(cudaMalloc(&p->buffers.back(), bytes > 0 ? bytes : 1), "the buffers of a program", err));
-    *out = p->buffers.back();
+    p->buffers.push_back(dc_buffer{}); /* before the allocation, which could not be given back if this failed */
+    TRY(df_cuda_check(cudaMalloc(&p->buffers.back().memory, bytes > 0 ? bytes : 1), "the buffers of a program", err));
+    *out = p->buffers.back().memory;
     return DF_OK;
 }
 
 static inline df_status device_scratch(dc_program *p, size_t bytes, void **out, df_error *err) {
     TRY(device_buffer(p, bytes, out, err));
-    p->scratch.push_back(dc_scratch{*out, bytes});
+    p->buffers.back().scratch = bytes;
     return DF_OK;
 }
 
 /* Under poison_scratch, fills what a run has to write with NaN, so that a value that it leaves out shows. */
 static inline df_status dc_poison(df_engine *engine, const dc_program *p, df_error *err) {
     if (!engine->options.poison_scratch) return DF_OK;
-    for (const dc_scratch &s : p->scratch) TRY(engine->memory.fill(engine->memory.owner, s.memory, 0xff, s.bytes, err));
+    for (const dc_buffer &b : p->buffers)
+        TRY(engine->memory.fill(engine->memory.owner, b.memory, 0xff, b.scratch, err));
     return DF_OK;
 }
 

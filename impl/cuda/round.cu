@@ -203,17 +203,24 @@ bool covered(const dc_resident *r, const df_round_args *a) {
            (!r->fast || r->fast_blocks > 0);
 }
 
+/* Whether it was another address. */
+template <typename T> bool renew(T *&at, T *address) {
+    const bool changed = at != address;
+    at = address;
+    return changed;
+}
+
 /* The phases carry the addresses of the call: they are sent again when those differ from the last call's. */
 df_status send_phases(df_engine *engine, dc_program *p, const df_round_args *a, df_error *err) {
     bool changed = false;
     for (dc_phase &phase : p->phases) {
-        float *k = a->k + (size_t)phase.layer * a->layer_stride, *v = a->v + (size_t)phase.layer * a->layer_stride;
-        const float *const x = phase.x, *const y = phase.y, *const former_k = phase.k, *const former_v = phase.v;
-        if (phase.kind == DC_LOAD) phase.x = a->noise;
-        if (phase.kind == DC_FINAL) phase.y = a->out;
-        if (phase.kind == DC_QKV || phase.kind == DC_SCORES || phase.kind == DC_VALUES || phase.kind == DC_ATTEND)
-            phase.k = k, phase.v = v;
-        changed |= x != phase.x || y != phase.y || former_k != phase.k || former_v != phase.v;
+        const size_t layer = (size_t)phase.layer * a->layer_stride;
+        if (phase.kind == DC_LOAD) changed |= renew(phase.x, a->noise);
+        if (phase.kind == DC_FINAL) changed |= renew(phase.y, a->out);
+        if (phase.kind == DC_QKV || phase.kind == DC_SCORES || phase.kind == DC_VALUES || phase.kind == DC_ATTEND) {
+            changed |= renew(phase.k, a->k + layer);
+            changed |= renew(phase.v, a->v + layer);
+        }
     }
     if (!changed) return DF_OK;
     const df_status status = engine->memory.upload(engine->memory.owner, const_cast<dc_phase *>(p->frame.phase),
@@ -244,7 +251,7 @@ df_status find_program(df_engine *engine, const df_round_args *a, dc_program **o
 } /* namespace */
 
 void dc_drop_program(dc_program *p) {
-    for (void *buffer : p->buffers) cudaFree(buffer);
+    for (const dc_buffer &buffer : p->buffers) cudaFree(buffer.memory);
     delete p;
 }
 
