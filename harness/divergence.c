@@ -9,7 +9,7 @@ const char *dp_divergence_name(dp_divergence_by by) { return by == DP_BY_ISOLATE
 const dp_stage_result *dp_first_divergence(const dp_result *result, dp_divergence_by *by) {
     *by = DP_BY_ISOLATED;
     for (int i = 0; i < result->stage_count; i++)
-        if (result->stage[i].isolated.judged && !result->stage[i].isolated.pass) return &result->stage[i];
+        if (dp_alone_failed(&result->stage[i])) return &result->stage[i];
     *by = DP_BY_CHAINED;
     for (int i = 0; i < result->stage_count; i++)
         if (!result->stage[i].pass) return &result->stage[i];

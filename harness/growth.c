@@ -161,7 +161,7 @@ const char *dp_growth_text(const dp_result *result, char text[DP_GROWTH_TEXT]) {
         const dp_stage_result *stage = &result->stage[i];
         judged += stage->isolated.judged;
         if (!stage->pass && chained == NULL) chained = stage;
-        if (!stage->isolated.judged || stage->isolated.pass) continue;
+        if (!dp_alone_failed(stage)) continue;
         if (adding++ == 0) first = stage;
     }
     if (result->stage_count == 0) return text;

@@ -183,11 +183,6 @@ static df_status collect_tokens(const view *v, dp_tokens *out, df_error *err) {
     return DF_OK;
 }
 
-static bool named(const dp_stage_result *stage, const char *a, const char *b, const char *c) {
-    return strcmp(stage->name, a) == 0 || (b != NULL && strcmp(stage->name, b) == 0) ||
-           (c != NULL && strcmp(stage->name, c) == 0);
-}
-
 /* Where no selector and no Markov head chooses, the tokens are the largest logits; of logits that are not finite
  * nothing is drafted. */
 static df_status tokens_of_logits(dp_result *result, df_error *err) {
@@ -197,8 +192,8 @@ static df_status tokens_of_logits(dp_result *result, df_error *err) {
     if (result->family != DF_FAMILY_DFLASH && result->options->filter != NULL)
         return DF_OK; /* something else may choose */
     if (out->stage[0] != '\0' || data->margins_count != 1 || strcmp(m->stage, "logits") != 0) return DF_OK;
-    for (int i = 0; i < result->stage_count; i++)
-        if (named(&result->stage[i], "select.path", "markov.tokens", NULL)) return DF_OK; /* it was not shown */
+    if (dp_stage_named(result, "select.path") != NULL || dp_stage_named(result, "markov.tokens") != NULL)
+        return DF_OK; /* it was not shown */
     for (int i = 0; i < m->rows; i++)
         if (!isfinite(m->margin[i]) || !isfinite(m->error[i])) return DF_OK;
     const size_t bytes = (size_t)m->rows * sizeof *out->got;
@@ -213,6 +208,11 @@ static df_status tokens_of_logits(dp_result *result, df_error *err) {
 }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
+
+static bool named(const dp_stage_result *stage, const char *a, const char *b, const char *c) {
+    return strcmp(stage->name, a) == 0 || (b != NULL && strcmp(stage->name, b) == 0) ||
+           (c != NULL && strcmp(stage->name, c) == 0);
+}
 
 static df_status collect_view(const view *v, dp_result *result, dp_stage_plot *plot, df_error *err) {
     dp_plot_data *const data = &result->plot;

@@ -6,9 +6,9 @@
  */
 #include "render_html.h"
 
+#include "aside.h"
 #include "error.h"
 #include "html.h"
-#include "json_number.h"
 #include "render_html_parts.h"
 #include "story.h"
 
@@ -82,19 +82,17 @@ static void headline(FILE *to, const page *p, const dp_result_case *lead) {
 }
 
 static void title(const page *p) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *aside = open_memstream(&text, &length);
-    if (aside == NULL) return;
-    headline(aside, p, leading_case(p));
-    if (fclose(aside) == 0) {
+    dp_aside aside;
+    if (!dp_aside_begin(&aside)) return;
+    headline(aside.to, p, leading_case(p));
+    if (dp_aside_end(&aside)) {
         fputs("<h1>", p->to);
         dp_html_verdict(p->to, dp_verdict_name(p->file->verdict));
         fputs(": ", p->to);
-        dp_html_marked(p->to, text);
+        dp_html_marked(p->to, aside.text);
         fputs("</h1>\n", p->to);
     }
-    free(text);
+    free(aside.text);
 }
 
 /* What a gate of several cases adds to the story of one. */
@@ -227,32 +225,18 @@ static void case_list(const page *p) {
 }
 
 /* How it ran, by the names that a result file gives these facts. */
-static cJSON *run_facts(const dp_result *r, bool admitted) {
-    cJSON *facts = cJSON_CreateObject(), *seconds;
-    if (admitted)
-        cJSON_AddStringToObject(facts, "family", df_family_name(r->family));
-    else
-        cJSON_AddNullToObject(facts, "family");
-    cJSON_AddStringToObject(facts, "precision", df_precision_name(r->options->precision));
-    cJSON_AddStringToObject(facts, "backend", r->device.backend);
-    cJSON_AddStringToObject(facts, "class", r->device.numeric_class);
-    if (r->isa[0] != '\0')
-        cJSON_AddStringToObject(facts, "isa", r->isa);
-    else
-        cJSON_AddNullToObject(facts, "isa");
-    cJSON_AddNumberToObject(facts, "threads", r->threads);
-    cJSON_AddNumberToObject(facts, "context_rows", r->context);
-    cJSON_AddNumberToObject(facts, "block_rows", r->block);
-    seconds = cJSON_AddObjectToObject(facts, "seconds");
-    dp_json_add_number(seconds, "load", r->load_seconds);
-    dp_json_add_number(seconds, "provenance", r->provenance_seconds);
-    dp_json_add_number(seconds, "forward", r->forward_seconds);
-    dp_json_add_number(seconds, "total", r->total_seconds);
+static cJSON *run_facts(const dp_result_case *item) {
+    static const char *const keys[] = {"family",  "precision",    "backend",    "class",  "isa",
+                                       "threads", "context_rows", "block_rows", "seconds"};
+    cJSON *facts = cJSON_CreateObject();
+    for (size_t i = 0; facts != NULL && i < sizeof keys / sizeof *keys; i++)
+        cJSON_AddItemToObject(facts, keys[i],
+                              cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(item->object, keys[i]), true));
     return facts;
 }
 
 static void inputs(const page *p, const dp_result_case *item, int index) {
-    cJSON *facts = run_facts(&item->result, item->admitted);
+    cJSON *facts = run_facts(item);
     fprintf(p->to, "<details id=\"case-%d-inputs\"><summary>Inputs and provenance</summary>\n<h3>Run</h3>\n", index);
     dp_html_fields(p->to, facts);
     fputs("<h3>Checkpoint</h3>\n", p->to);
@@ -338,14 +322,12 @@ static const char reading[] =
 
 /* What the precisions of one checkpoint did, when it was run in several. */
 static void precisions(page *p) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *aside = open_memstream(&text, &length);
-    if (aside == NULL) return;
-    p->ladders = dp_html_ladders(aside, &p->plots, p->file);
-    if (fclose(aside) != 0) p->ladders = 0;
-    if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", text);
-    free(text);
+    dp_aside aside;
+    if (!dp_aside_begin(&aside)) return;
+    p->ladders = dp_html_ladders(aside.to, &p->plots, p->file);
+    if (!dp_aside_end(&aside)) p->ladders = 0;
+    if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", aside.text);
+    free(aside.text);
 }
 
 /* The sections of the cases, the leading one first. They are written before what links to them. */

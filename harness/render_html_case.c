@@ -1,10 +1,10 @@
 /* render_html_case.c - the tables of a case: stages by layer, growth, rounds, tokens, and names with values. */
 #include "render_html_parts.h"
 
+#include "aside.h"
 #include "coordinates.h"
 #include "divergence.h"
 #include "html.h"
-#include "report.h"
 #include "stage_words.h"
 #include "story.h"
 
@@ -17,17 +17,15 @@
 
 void dp_html_story(FILE *to, const dp_result_case *item, void (*story)(FILE *, const dp_result_case *),
                    const char *class) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *aside = open_memstream(&text, &length);
-    if (aside == NULL) return;
-    story(aside, item);
-    if (fclose(aside) == 0 && length > 0) {
+    dp_aside aside;
+    if (!dp_aside_begin(&aside)) return;
+    story(aside.to, item);
+    if (dp_aside_end(&aside)) {
         fprintf(to, "<p class=\"%s\">", class);
-        dp_html_marked(to, text[0] == ' ' ? text + 1 : text);
+        dp_html_marked(to, aside.text[0] == ' ' ? aside.text + 1 : aside.text);
         fputs("</p>\n", to);
     }
-    free(text);
+    free(aside.text);
 }
 
 void dp_html_look(FILE *to, const dp_result_case *item) {

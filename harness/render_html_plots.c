@@ -1,6 +1,7 @@
 /* render_html_plots.c - plots as figures of a page, with captions that say how to read them. */
 #include "render_html_parts.h"
 
+#include "aside.h"
 #include "html.h"
 #include "plot_files.h"
 #include "report.h"
@@ -66,8 +67,8 @@ df_status dp_html_plots_end(dp_html_plots *p, df_error *err) {
 bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *name, const char *title,
                     const char *caption) {
     df_error err = {.message = ""};
-    char *svg = NULL, *text = NULL;
-    size_t length = 0;
+    char *svg = NULL;
+    dp_aside aside = {.to = NULL};
     if (!p->begun) return false;
     df_status status = dp_plots_keep_script(&p->plots, script, &err);
     if (status != DF_OK) {
@@ -76,18 +77,18 @@ bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *
     }
     status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
     /* Written aside first, so that a picture that is refused half-way leaves nothing on the page. */
-    FILE *aside = status == DF_OK ? open_memstream(&text, &length) : NULL;
-    if (aside != NULL) status = dp_svg_inline(aside, svg, name, title, &err);
-    const bool written = aside != NULL && fclose(aside) == 0 && status == DF_OK;
+    const bool begun = status == DF_OK && dp_aside_begin(&aside);
+    if (begun) status = dp_svg_inline(aside.to, svg, name, title, &err);
+    const bool written = begun && dp_aside_end(&aside) && status == DF_OK;
     if (written) {
-        fprintf(to, "<figure><div class=\"wide\">%s</div>\n<figcaption>", text);
+        fprintf(to, "<figure><div class=\"wide\">%s</div>\n<figcaption>", aside.text);
         dp_html_marked(to, caption);
         fputs("</figcaption></figure>\n", to);
     } else if (p->why[0] == '\0') {
         snprintf(p->why, sizeof p->why, "%.1000s",
                  err.message[0] != '\0' ? err.message : "Memory did not suffice for a plot.");
     }
-    free(text);
+    free(aside.text);
     free(svg);
     return written;
 }

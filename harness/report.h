@@ -16,10 +16,6 @@ enum { DP_RESULT_VERSION = 2 };
  */
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only);
 
-/* Whether a stage fails: chained, alone, or both; and whether it does alone. */
-bool dp_stage_failed(const dp_stage_result *stage);
-bool dp_alone_failed(const dp_stage_result *stage);
-
 /* A measure of all values of a stage: NaN where some are not finite, since one of the others alone would read as the
  * stage's. */
 double dp_shown(const dp_difference *difference, double measure);

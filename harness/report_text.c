@@ -57,10 +57,6 @@ static void print_addition(FILE *to, const dp_stage_result *stage) {
             alone->bound, alone->share, alone->noise, alone->noise_bar, alone->peak, alone->peak_bar);
 }
 
-bool dp_alone_failed(const dp_stage_result *stage) { return stage->isolated.judged && !stage->isolated.pass; }
-
-bool dp_stage_failed(const dp_stage_result *stage) { return !stage->pass || dp_alone_failed(stage); }
-
 double dp_shown(const dp_difference *difference, double measure) { return difference->nonfinite > 0 ? NAN : measure; }
 
 static void print_percent(FILE *to, double share) {
@@ -92,7 +88,7 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
         fprintf(to, " %8s", "-");
     fprintf(to, "%s\n", !failed && stage->warn ? "  warn" : "");
     if (!stage->pass) print_failure(to, stage);
-    if (stage->isolated.judged && !stage->isolated.pass) print_addition(to, stage);
+    if (dp_alone_failed(stage)) print_addition(to, stage);
 }
 
 static void print_arm(FILE *to, const dp_arm_result *arm) {

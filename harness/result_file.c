@@ -109,7 +109,7 @@ static void read_stages(dp_json_reader *reader, const cJSON *object, dp_result *
         result->failed_stages += !stage->pass;
         result->warnings += stage->warn;
         result->isolated_count += stage->isolated.judged;
-        result->failed_isolated += stage->isolated.judged && !stage->isolated.pass;
+        result->failed_isolated += dp_alone_failed(stage);
         if (reader->status != DF_OK) return;
     }
     memcpy(reader->where, outer, sizeof outer);

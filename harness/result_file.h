@@ -16,7 +16,7 @@ typedef struct dp_result_case {
     dp_check_options options;   /* checkpoint, oracle, precision, filter */
     dp_result result;           /* as after dp_check, of its facts the digests; result.options is `options` above */
     bool admitted;              /* false: family, rows and geometry are not known */
-    const cJSON *object;        /* the case as JSON, for names and values that are only compared */
+    const cJSON *object;        /* the case as JSON, for names and values that are compared or shown as they are */
     const cJSON *checkpoint, *oracle; /* of it, to show: paths, digests, geometry and provenance */
 } dp_result_case;
 

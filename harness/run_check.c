@@ -372,6 +372,10 @@ int dp_stage_layer(const dp_stage_result *stage) {
     return df_stage_parse(stage->name, &which, &layer) ? layer : -1;
 }
 
+bool dp_alone_failed(const dp_stage_result *stage) { return stage->isolated.judged && !stage->isolated.pass; }
+
+bool dp_stage_failed(const dp_stage_result *stage) { return !stage->pass || dp_alone_failed(stage); }
+
 int dp_check_list(const dp_check_options *options) {
     df_error err = {.status = DF_OK};
     dp_result result = {.options = options};

@@ -92,6 +92,9 @@ const dp_stage_result *dp_worst_stage(const dp_result *result);
 /* The compared stage of that name; NULL when it was not compared. */
 const dp_stage_result *dp_stage_named(const dp_result *result, const char *name);
 int dp_stage_layer(const dp_stage_result *stage); /* -1 outside the layers */
+/* Whether a stage fails: chained, alone, or both; and whether it does alone. */
+bool dp_stage_failed(const dp_stage_result *stage);
+bool dp_alone_failed(const dp_stage_result *stage);
 
 /* Prints the names that a check of this pair would compare, one a line, filtered. Returns the exit code. */
 int dp_check_list(const dp_check_options *options);

@@ -3,7 +3,6 @@
 
 #include "coordinates.h"
 #include "divergence.h"
-#include "report.h"
 #include "stage_words.h"
 
 #include <math.h>
