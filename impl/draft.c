@@ -80,8 +80,12 @@ static size_t part(size_t values) { return (values + 15) / 16 * 16; }
  * number of keys behind the last. */
 static int key_segments(const int32_t *pos, int keys, int32_t *first) {
     int segments = 0;
-    for (int i = 0; i < keys; i++)
-        if (i == 0 || pos[i] / DF_SEGMENT != pos[i - 1] / DF_SEGMENT) first[segments++] = i;
+    for (int i = 0, end; i < keys; i = end) { /* positions increase: no more keys of a segment than places left in it */
+        const int left = DF_SEGMENT - pos[i] % DF_SEGMENT;
+        end = left < keys - i ? i + left : keys;
+        while (pos[end - 1] / DF_SEGMENT != pos[i] / DF_SEGMENT) end--;
+        first[segments++] = i;
+    }
     first[segments] = keys;
     return segments;
 }

@@ -3,9 +3,10 @@
  *
  * One streams the weights of this block's units, and the keys and values of its attention items, in order, from phase
  * to phase and ahead of the grid's barriers: weights and the context's rows wait for nobody's results. It has no more
- * than DC_FLIGHT stages under way, enough for the memory, and starts DC_LEAD phases ahead: what waits in the memory's
- * queues beyond that only delays the loads, stores and barriers of the phases between products. The other warp adds the
- * packed activations to each stage of weights once the barrier before the phase has opened.
+ * than DC_FLIGHT stages under way, which keeps the memory busy, and starts DC_LEAD phases ahead with no more than
+ * DC_AHEAD: what waits in the memory's queues only delays the loads, stores and barriers of the phases between
+ * products. The other warp adds the packed activations to each stage of weights once the barrier before the phase has
+ * opened.
  *
  * A stage of keys or values holds the 64 places of a segment, one row of a head each, at the place of its position, so
  * that sums do not depend on where the cache starts. A place without a key that some row sees holds a copy of one that
@@ -115,14 +116,41 @@ template <int R> DC_DEVICE int dc_first_item(const dc_frame &f, int block, int b
 
 /* ---- The producers: whole warps, whose lane 0 issues what is not a row ---- */
 
+/* Whoever waits for a grid's barrier asks this block's own memory: the counter in L2 has pollers enough. Both sides are
+ * atomic, which says to the reader and to racecheck that this word is how threads meet. */
+template <int R> DC_DEVICE void dc_begin_phase(dc_ring<R> &ring, unsigned phase) {
+    asm volatile("{\n\t.reg .u32 before;\n\tatom.release.cta.shared.exch.b32 before, [%0], %1;\n\t}" ::"r"(
+                     dc_shared(&ring.begun)),
+                 "r"(phase)
+                 : "memory");
+}
+/* All lanes of a producer ask once. */
+template <int R> DC_DEVICE bool dc_has_begun(dc_ring<R> &ring, unsigned phase, int lane) {
+    unsigned begun = 0;
+    if (lane == 0)
+        asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;"
+                     : "=r"(begun)
+                     : "r"(dc_shared(&ring.begun))
+                     : "memory");
+    return __shfl_sync(0xffffffffu, begun, 0) >= phase;
+}
+template <int R> DC_DEVICE void dc_wait_phase(dc_ring<R> &ring, unsigned phase, int lane) {
+    while (!dc_has_begun(ring, phase, lane)) {
+    }
+    __syncwarp();
+    dc_before_any_bulk(); /* what other blocks stored is read by bulk copies */
+}
+
 /* The stages of a producer, and those of them that are under way. */
 struct dc_flight {
     dc_turn turn, oldest;
     int under_way;
 
-    /* All lanes: waits until the next stage may be filled. */
-    template <int R> __device__ __forceinline__ void wait(dc_ring<R> &ring) {
-        if (under_way == DC_FLIGHT) {
+    /* All lanes: waits until the next stage, of phase `phase`, may be filled. `narrow`: stages are half as large. */
+    template <int R> __device__ __forceinline__ void wait(dc_ring<R> &ring, unsigned phase, bool narrow, int lane) {
+        const int all = dc_has_begun(ring, phase, lane) ? DC_FLIGHT : DC_AHEAD;
+        const int most = narrow ? min(2 * all, (int)DC_STAGES) : all; /* no two of a slot */
+        while (under_way >= most) {
             dc_barrier_wait(&ring.landed[oldest.slot], oldest.parity);
             oldest.next();
             under_way--;
@@ -135,34 +163,14 @@ struct dc_flight {
     }
 };
 
-/* Whoever waits for a grid's barrier asks this block's own memory: the counter in L2 has pollers enough. Both sides are
- * atomic, which says to the reader and to racecheck that this word is how threads meet. */
-template <int R> DC_DEVICE void dc_begin_phase(dc_ring<R> &ring, unsigned phase) {
-    asm volatile("{\n\t.reg .u32 before;\n\tatom.release.cta.shared.exch.b32 before, [%0], %1;\n\t}" ::"r"(
-                     dc_shared(&ring.begun)),
-                 "r"(phase)
-                 : "memory");
-}
-/* All lanes of a producer. */
-template <int R> DC_DEVICE void dc_wait_phase(dc_ring<R> &ring, unsigned phase, int lane) {
-    unsigned begun = 0;
-    while (lane == 0 && begun < phase)
-        asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;"
-                     : "=r"(begun)
-                     : "r"(dc_shared(&ring.begun))
-                     : "memory");
-    __syncwarp();
-    dc_before_any_bulk(); /* what other blocks stored is read by bulk copies */
-}
-
 template <int R>
-DC_DEVICE void dc_stream_weights(dc_ring<R> &ring, dc_flight &flight, const dc_product &p, unsigned long long hint,
-                                 int lane, int block, int blocks) {
+DC_DEVICE void dc_stream_weights(dc_ring<R> &ring, dc_flight &flight, const dc_product &p, unsigned phase,
+                                 unsigned long long hint, int lane, int block, int blocks) {
     for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
         const dc_unit u = dc_unit_at(p, index);
 #pragma unroll 1
         for (int s = 0; s < u.stages; s++, flight.next()) {
-            flight.wait(ring);
+            flight.wait(ring, phase, p.dtype == DF_Q8_0, lane);
             const int slot = flight.turn.slot;
             if (lane == 0) {
                 dc_barrier_expect(&ring.landed[slot], u.bytes);
@@ -195,7 +203,7 @@ DC_DEVICE void dc_stream_keys(dc_ring<R> &ring, dc_flight &flight, const dc_fram
         for (int part = 0; part < 2; part++, flight.next()) {
             const float *rows = (part == 0 ? p.k : p.v) + (size_t)item.key * width + item.kv_head * hd;
             const int stride = part == 0 ? DC_KEY_STRIDE : DC_VALUE_STRIDE;
-            flight.wait(ring);
+            flight.wait(ring, (unsigned)phase, false, lane);
             unsigned char *to = ring.stage[flight.turn.slot].weights;
             unsigned long long *landed = &ring.landed[flight.turn.slot];
             if (lane == 0) dc_barrier_expect(landed, (unsigned)(DC_UNIT * hd * 4));
@@ -222,7 +230,7 @@ DC_DEVICE void dc_produce_weights(dc_ring<R> &ring, const dc_frame &f, int lane,
         if (f.phase[i].kind != DC_PRODUCT && f.phase[i].kind != DC_ATTEND) continue;
         if (i > DC_LEAD) dc_wait_phase(ring, (unsigned)(i - DC_LEAD), lane);
         if (f.phase[i].kind == DC_PRODUCT)
-            dc_stream_weights<R>(ring, flight, f.phase[i].product, hint, lane, block, blocks);
+            dc_stream_weights<R>(ring, flight, f.phase[i].product, (unsigned)i, hint, lane, block, blocks);
         else
             dc_stream_keys<R>(ring, flight, f, i, lane, block, blocks);
     }

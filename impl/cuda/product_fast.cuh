@@ -24,7 +24,8 @@ enum {
     DC_FAST_THREADS = 256,
     DC_FAST_ALL = DC_FAST_THREADS + 64, /* and the two producers' warps */
     DC_STAGES = 5,
-    DC_FLIGHT = 3,                          /* stages under way at most */
+    DC_FLIGHT = 3,                          /* stages under way at most, once their phase has begun */
+    DC_AHEAD = 1,                           /* before; of q8_0, which are half as large, two */
     DC_WEIGHT_BYTES = DC_TILE * DC_UNIT * 2 /* of a stage, at most */
 };
 

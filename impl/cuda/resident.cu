@@ -27,7 +27,8 @@ bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const i
         const int heads = DC_UNIT % head_dim == 0   ? DC_UNIT / head_dim
                           : head_dim % DC_UNIT == 0 ? 1
                                                     : (DC_UNIT - 1) / head_dim + 2;
-        return heads * segments_in_sight(key_pos, keys, key_pos[keys - rows], window) <= DC_MOST_SHARES;
+        return heads * segments <= DC_MOST_SHARES || /* then no key need be looked at */
+               heads * segments_in_sight(key_pos, keys, key_pos[keys - rows], window) <= DC_MOST_SHARES;
     }
     const int first = key_pos[0] / DC_UNIT, last = key_pos[keys - 1] / DC_UNIT;
     return last - first + 1 == segments && first % 1024 + segments <= DC_MOST_KEY_SEGMENTS;
