@@ -48,7 +48,7 @@ TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
 
 .PHONY: parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
-.PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts source-digests
+.PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts build-flags source-digests
 
 help:
 	@echo 'make parity    verdict over every case of fixtures/cases.json'
@@ -135,6 +135,13 @@ $(BUILD)/%.o: %.cu
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+# Flags that change the code, so that other ones compile everything again. The file is touched only when they differ.
+$(OBJECTS): $(BUILD)/flags.txt
+$(BUILD)/flags.txt: build-flags
+	@mkdir -p $(@D)
+	@new=$@.$$$$; printf '%s\n' '$(filter-out -Werror,$(CFLAGS))' '$(filter-out -Werror all-warnings,$(CUDA_FLAGS))' > $$new; \
+	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 
 define isa_rule
 $(BUILD)/impl/cpu/$(1)/%.o: impl/cpu/%.c
