@@ -136,11 +136,14 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-# Flags that change the code, so that other ones compile everything again. The file is touched only when they differ.
+# What compiles, and flags that change the code: other ones compile everything again. The file is touched only when they
+# differ.
 $(OBJECTS): $(BUILD)/flags.txt
 $(BUILD)/flags.txt: build-flags
 	@mkdir -p $(@D)
-	@new=$@.$$$$; printf '%s\n' '$(filter-out -Werror,$(CFLAGS))' '$(filter-out -Werror all-warnings,$(CUDA_FLAGS))' > $$new; \
+	@new=$@.$$$$; { $(CC) --version | head -n 1; \
+	   printf '%s\n' '$(CC)' '$(filter-out -Werror,$(CFLAGS))' '$(CPPFLAGS)' '$(foreach isa,$(ISAS),$(FLAGS_$(isa)))' \
+	       '$(NVCC) $(CUDA_FACTS)' '$(filter-out -Werror all-warnings,$(CUDA_FLAGS))'; } > $$new; \
 	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 
 define isa_rule

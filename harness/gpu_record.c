@@ -31,6 +31,7 @@ static const struct {
     {"suite", false},
     {"memcheck-exact", false},
     {"memcheck-exact-unobserved", false},
+    {"memcheck-cublas", false},
     {"memcheck-fast", false},
     {"memcheck-fast-unobserved", false},
     {"racecheck-exact", false},
@@ -39,6 +40,7 @@ static const struct {
     {"racecheck-fast-unobserved", false},
     {"initcheck-exact", false},
     {"initcheck-exact-unobserved", false},
+    {"initcheck-cublas", false},
     {"initcheck-fast", false},
     {"initcheck-fast-unobserved", false},
 };
