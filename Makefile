@@ -116,6 +116,10 @@ sanitize: setup
 # One short line a file; V=1 shows the commands.
 say = $(if $(V),,@printf '%-3s %s\n' $(1) '$(2)';)
 
+# The end of a recipe that wrote $$new: it becomes the target if it differs, so that what hangs on it is made again only
+# then.
+replace = if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
+
 # ---- Compiling ------------------------------------------------------------------------------------------------------
 
 $(BUILD)/dflash-parity: $(BUILD)/harness/main.o $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
@@ -136,15 +140,14 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-# What compiles, and flags that change the code: other ones compile everything again. The file is touched only when they
-# differ.
+# What compiles, and flags that change the code: other ones compile everything again.
 $(OBJECTS): $(BUILD)/flags.txt
 $(BUILD)/flags.txt: build-flags
 	@mkdir -p $(@D)
 	@new=$@.$$$$; { $(CC) --version | head -n 1; \
 	   printf '%s\n' '$(CC)' '$(filter-out -Werror,$(CFLAGS))' '$(CPPFLAGS)' '$(foreach isa,$(ISAS),$(FLAGS_$(isa)))' \
 	       '$(NVCC) $(CUDA_FACTS)' '$(filter-out -Werror all-warnings,$(CUDA_FLAGS))'; } > $$new; \
-	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
+	    $(replace)
 
 define isa_rule
 $(BUILD)/impl/cpu/$(1)/%.o: impl/cpu/%.c
@@ -153,7 +156,7 @@ $(BUILD)/impl/cpu/$(1)/%.o: impl/cpu/%.c
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
-# Facts for --version and reports. The file is touched only when a fact changes.
+# Facts for --version and reports.
 $(BUILD)/harness/environment.o: $(BUILD)/build_facts.h
 $(BUILD)/build_facts.h: build-facts
 	@mkdir -p $(@D)
@@ -163,7 +166,7 @@ $(BUILD)/build_facts.h: build-facts
 	   echo "#define DP_BUILD_COMPILER \"$$($(CC) --version | head -n 1)\""; \
 	   echo '#define DP_BUILD_FLAGS "$(CFLAGS)"'; \
 	   echo '#define DP_BUILD_CUDA "$(or $(CUDA_FACTS),not built)"'; } > $$new; \
-	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
+	    $(replace)
 
 # The files that a record of a GPU stands for: what computes, what judges, and by what.
 JUDGES := admission approx bounds bracket chain compare envelope evaluate evaluate_attention evaluate_heads \
@@ -177,7 +180,7 @@ $(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc
 $(BUILD)/source_digests.inc: source-digests
 	@mkdir -p $(@D)
 	@new=$@.$$$$; sha256sum $(SOURCES_OF_RECORD) | sed 's/^\([0-9a-f]*\) [ *]\(.*\)$$/    {"\2", "\1"},/' > $$new; \
-	    if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
+	    $(replace)
 
 # ---- The reference ----------------------------------------------------------------------------------------------------
 

@@ -127,3 +127,9 @@ float op_dot(const float *w, const float *x, int n) {
     }
     return op_tree(segment, sum, segments);
 }
+
+df_status op_empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err) {
+    (void)engine, (void)args, (void)err;
+    *done = true;
+    return DF_OK;
+}

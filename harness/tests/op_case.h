@@ -53,6 +53,9 @@ float op_tree(const unsigned *segment, const float *sum, int n);
 /* The canonical sum of w[i] x[i], i < n. */
 float op_dot(const float *w, const float *x, int n);
 
+/* For faults that tests plant in a table of operations: a whole round that says it is done and wrote nothing. */
+df_status op_empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
+
 /* Parts of suite_ops and suite_draft that live in files of their own. */
 TCase *tcase_matmul(void);
 TCase *tcase_products(void);

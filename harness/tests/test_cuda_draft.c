@@ -194,7 +194,10 @@ END_TEST
 
 /* ---- Planted faults ---------------------------------------------------------------------------------------------- */
 
+typedef enum fault { ONE_CHAIN, SHORT_ADD, EMPTY_ROUND } fault;
+
 static struct {
+    fault fault;
     const df_ops *own;
     df_ops spoilt;
 } plant;
@@ -225,28 +228,15 @@ static df_status short_add(df_engine *engine, const float *a, const float *b, si
     return plant.own->add(engine, a, b, n - 8, y, e);
 }
 
-static void plant_order(df_draft *draft, void *user) {
+/* On the device alone. */
+static void opened(df_draft *draft, void *user) {
+    (void)user;
     if (df_engine_on_host(draft->engine)) return;
     plant.own = draft->engine->ops;
     plant.spoilt = *plant.own;
-    if (user != NULL)
-        plant.spoilt.add = short_add;
-    else
-        plant.spoilt.matmul = one_chain;
-    draft->engine->ops = &plant.spoilt;
-}
-
-static df_status empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *e) {
-    (void)engine, (void)args, (void)e;
-    *done = true;
-    return DF_OK;
-}
-
-static void plant_empty_round(df_draft *draft, void *user) {
-    (void)user;
-    plant.own = draft->engine->ops;
-    plant.spoilt = *plant.own;
-    plant.spoilt.round = empty_round;
+    if (plant.fault == ONE_CHAIN) plant.spoilt.matmul = one_chain;
+    if (plant.fault == SHORT_ADD) plant.spoilt.add = short_add;
+    if (plant.fault == EMPTY_ROUND) plant.spoilt.round = op_empty_round;
     draft->engine->ops = &plant.spoilt;
 }
 
@@ -262,7 +252,9 @@ static dp_identity_result identity(const dp_identity_hooks *hooks, const char *a
 }
 
 /* The arm finds the planted fault, first at this stage. */
-static void expect_found(const dp_identity_hooks hooks, const char *arm, const char *stage) {
+static void expect_found(fault planted, const char *arm, const char *stage) {
+    const dp_identity_hooks hooks = {.opened = opened};
+    plant.fault = planted;
     dp_identity_result result = identity(&hooks, arm);
     ck_assert_int_eq(result.verdict, DP_FAIL);
     ck_assert_str_eq(dp_pair_first(&result.arm[0].pair)->name, stage);
@@ -270,20 +262,18 @@ static void expect_found(const dp_identity_hooks hooks, const char *arm, const c
 }
 
 START_TEST(another_order_of_sums_on_the_device_is_found_against_the_cpu) {
-    expect_found((dp_identity_hooks){.opened = plant_order}, "backend.cpu", "ctx.fc");
+    expect_found(ONE_CHAIN, "backend.cpu", "ctx.fc");
 }
 END_TEST
 
 START_TEST(a_value_that_a_kernel_leaves_out_is_found_because_scratch_is_poisoned) {
-    static int mark;
-    expect_found((dp_identity_hooks){.opened = plant_order, .user = &mark}, "scratch.poisoned",
-                 "layers.0.attn.residual");
+    expect_found(SHORT_ADD, "scratch.poisoned", "layers.0.attn.residual");
 }
 END_TEST
 
 /* Device memory that is given back comes again with what was in it: here with the round before, which was right. */
 START_TEST(a_round_that_writes_nothing_is_not_taken_for_the_one_before) {
-    expect_found((dp_identity_hooks){.opened = plant_empty_round}, "observer.off", "final");
+    expect_found(EMPTY_ROUND, "observer.off", "final");
 }
 END_TEST
 

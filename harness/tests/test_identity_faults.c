@@ -8,6 +8,7 @@
 #include "draft.h"
 #include "identity_case.h"
 #include "identity_cases.h"
+#include "op_case.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,12 +104,6 @@ static df_status spoilt_attention(df_engine *engine, const df_attention_args *ar
     return status;
 }
 
-static df_status empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err) {
-    (void)engine, (void)args, (void)err;
-    *done = true;
-    return DF_OK;
-}
-
 static void opened(df_draft *draft, void *user) {
     (void)user;
     plant.draft = draft;
@@ -117,7 +112,7 @@ static void opened(df_draft *draft, void *user) {
     plant.spoilt.matmul = spoilt_matmul;
     plant.spoilt.rope = spoilt_rope;
     plant.spoilt.attention = spoilt_attention;
-    if (plant.fault == EMPTY_ROUND) plant.spoilt.round = empty_round;
+    if (plant.fault == EMPTY_ROUND) plant.spoilt.round = op_empty_round;
     draft->engine->ops = &plant.spoilt;
 }
 
