@@ -6,6 +6,7 @@
  */
 #include "config.h"
 #include "config_json.h"
+#include "config_keys.h"
 #include "config_limits.h"
 #include "config_parts.h"
 #include "error.h"
@@ -13,8 +14,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,19 +71,8 @@ const char *df_markov_kind_name(df_markov_kind kind) {
     return "?";
 }
 
-/* Facts that would make the backbone another program, each with the one value that keeps it ours. */
-static df_status refuse_unsupported(const df_config_doc *doc, const df_config *config) {
-    static const char *const sections[] = {"transformer_layer_config", "dspark_config"};
-    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
-        df_found found;
-        const df_status status = df_config_find(doc, &(df_key){sections[i], NULL, DF_IN_TOP, false}, &found);
-        if (status != DF_OK) return status;
-        if (found.item != NULL)
-            return df_fail(doc->err, DF_ERR_REFUSED, "config.packaging.unsupported",
-                           "%s: the config keeps keys of the drafter in \"%s\". Keys are read at the top level and in "
-                           "dflash_config only; convert the config so that nothing is overlooked.",
-                           doc->where, sections[i]);
-    }
+/* Facts that would make the backbone another program. */
+df_status df_config_backbone(const df_config_doc *doc) {
     const char *activation = NULL, *model_type = NULL;
     df_status status = df_config_string(doc, &(df_key){"hidden_act", NULL, DF_IN_MODEL, false}, &activation);
     if (status == DF_OK) status = df_config_string(doc, &(df_key){"model_type", NULL, DF_IN_TOP, false}, &model_type);
@@ -88,16 +80,21 @@ static df_status refuse_unsupported(const df_config_doc *doc, const df_config *c
     if (activation != NULL && strcmp(activation, "silu") != 0)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.activation.unsupported",
                        "%s: \"hidden_act\" is \"%.60s\", and only \"silu\" is supported. Another activation is another "
-                       "MLP; correct the key if the checkpoint was trained with silu.",
+                       "MLP, so this drafter cannot be judged here; do not change the key.",
                        doc->where, activation);
     /* Drafters on these backbones store norm weights as offsets from one, or other heads in global layers. */
     static const char *const other_norms[] = {"qwen3_5", "gemma4_text"};
     for (size_t i = 0; i < sizeof other_norms / sizeof other_norms[0]; i++)
         if (model_type != NULL && strncmp(model_type, other_norms[i], strlen(other_norms[i])) == 0)
-            return df_fail(doc->err, DF_ERR_REFUSED, "config.model_type.unsupported",
-                           "%s: \"model_type\" is \"%.60s\", a backbone whose norms are not the ones computed here. "
-                           "Supported drafters use the qwen3 backbone, whatever their target is.",
-                           doc->where, model_type);
+            return df_fail(
+                doc->err, DF_ERR_REFUSED, "config.model_type.unsupported",
+                "%s: \"model_type\" is \"%.60s\", a backbone whose norms are not the ones computed here. "
+                "Supported drafters use the qwen3 backbone, whatever their target is; do not change the key.",
+                doc->where, model_type);
+    return DF_OK;
+}
+
+static df_status check_twins(const df_config_doc *doc, const df_config *config) {
     const struct {
         const char *key, *twin;
         int32_t expected;
@@ -106,7 +103,7 @@ static df_status refuse_unsupported(const df_config_doc *doc, const df_config *c
     for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++) {
         bool present = false;
         int64_t value = 0;
-        status =
+        const df_status status =
             df_config_integer(doc, &(df_key){twins[i].key, NULL, DF_IN_MODEL, false}, 1, INT32_MAX, &present, &value);
         if (status != DF_OK) return status;
         if (present && value != twins[i].expected)
@@ -118,12 +115,25 @@ static df_status refuse_unsupported(const df_config_doc *doc, const df_config *c
     return DF_OK;
 }
 
+/* What the training code calls the sharing of key/value heads; it refuses a word that the counts do not bear out. */
+static df_status check_attention_mode(const df_config_doc *doc, const df_config *config) {
+    const char *mode = NULL;
+    const df_status status = df_config_string(doc, &(df_key){"attention_mode", NULL, DF_IN_MODEL, false}, &mode);
+    if (status != DF_OK || mode == NULL) return status;
+    const char *expected = config->n_kv_heads == config->n_heads ? "mha" : "gqa";
+    if (strcasecmp(mode, expected) == 0) return DF_OK;
+    return df_fail(doc->err, DF_ERR_REFUSED, "config.attention.unsupported",
+                   "%s: \"attention_mode\" is \"%.60s\", and with %d query and %d key/value heads only \"%s\" is "
+                   "supported. Another attention (mla, for one) is another program; do not change the key.",
+                   doc->where, mode, config->n_heads, config->n_kv_heads, expected);
+}
+
 static df_status read_heads(const df_config_doc *doc, df_config *out) {
     if (out->n_heads % out->n_kv_heads != 0)
         return df_fail(
             doc->err, DF_ERR_REFUSED, "config.heads.indivisible",
             "%s: \"num_attention_heads\" %d is not a multiple of \"num_key_value_heads\" %d. Every key/value "
-            "head serves an equal group of query heads; correct one of the two.",
+            "head serves an equal group of query heads; write both as the checkpoint was trained.",
             doc->where, out->n_heads, out->n_kv_heads);
     if (out->head_dim != 0) return DF_OK;
     if (out->hidden % out->n_heads != 0 || out->hidden / out->n_heads > DF_LIMIT_HEAD_DIM)
@@ -137,14 +147,14 @@ static df_status read_heads(const df_config_doc *doc, df_config *out) {
 
 static df_status read_taps(const df_config_doc *doc, df_config *out) {
     df_found found;
-    df_status status = df_config_find(doc, &(df_key){"target_layer_ids", NULL, DF_IN_MODEL, true}, &found);
+    df_status status = df_config_find(doc, &(df_key){"target_layer_ids", NULL, DF_IN_MODEL, false}, &found);
     if (status != DF_OK) return status;
     if (!cJSON_IsArray(found.item)) return df_config_wrong_type(doc, &found, "an array of layer numbers");
     const int count = cJSON_GetArraySize(found.item);
     if (count < 1 || count > DF_MAX_TAPS)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.taps.count",
                        "%s: \"target_layer_ids\" in %s has %d entries. There must be from 1 to %d tapped layers; "
-                       "correct the list.",
+                       "write the list that the checkpoint was trained with.",
                        doc->where, found.place, count, (int)DF_MAX_TAPS);
     const int32_t lowest = out->family == DF_FAMILY_DSPARK ? -1 : 0;
     const int32_t end = out->n_target_layers != 0 ? out->n_target_layers : DF_LIMIT_TARGET_LAYERS;
@@ -153,18 +163,19 @@ static df_status read_taps(const df_config_doc *doc, df_config *out) {
         status = df_config_to_integer(doc, &(df_found){item, found.name, found.place}, INT32_MIN, INT32_MAX, &id);
         if (status != DF_OK) return status;
         if (id < lowest || id >= end)
-            return df_fail(
-                doc->err, DF_ERR_REFUSED, "config.taps.range",
-                "%s: \"target_layer_ids\"[%d] in %s is %lld. A %s drafter taps layers from %d up to, not "
-                "including, %d (%s; -1 is the embedding output and exists for dspark only); correct the list.",
-                doc->where, out->n_taps, found.place, (long long)id, df_family_name(out->family), lowest, end,
-                out->n_target_layers != 0 ? "num_target_layers" : "the most any target has");
+            return df_fail(doc->err, DF_ERR_REFUSED, "config.taps.range",
+                           "%s: \"target_layer_ids\"[%d] in %s is %lld. A %s drafter taps layers from %d up to, not "
+                           "including, %d (%s; -1 is the embedding output and exists for dspark only); write the list "
+                           "that the checkpoint was "
+                           "trained with.",
+                           doc->where, out->n_taps, found.place, (long long)id, df_family_name(out->family), lowest,
+                           end, out->n_target_layers != 0 ? "num_target_layers" : "the most any target has");
         for (int i = 0; i < out->n_taps; i++)
             if (out->taps[i] == (int32_t)id)
                 return df_fail(
                     doc->err, DF_ERR_REFUSED, "config.taps.repeated",
                     "%s: \"target_layer_ids\" in %s holds %lld twice, at [%d] and [%d]. Every tap is another "
-                    "layer; correct the list.",
+                    "layer; write the list that the checkpoint was trained with.",
                     doc->where, found.place, (long long)id, i, out->n_taps);
         out->taps[out->n_taps++] = (int32_t)id;
     }
@@ -178,31 +189,30 @@ static df_status read_scale(const df_config_doc *doc, const char *name, double *
     if (status != DF_OK || fabs(*value) >= 1 / DF_LIMIT_SCALE) return status;
     return df_fail(doc->err, DF_ERR_REFUSED, "config.key.range",
                    "%s: \"%s\" is %.17g. It multiplies every value, so it must not be zero or vanishingly small (below "
-                   "%g); correct it, or delete the key for the default of 1.",
+                   "%g); write the one that the checkpoint was trained with.",
                    doc->where, name, *value, 1 / DF_LIMIT_SCALE);
 }
 
 static df_status read_mask_token(const df_config_doc *doc, df_config *out) {
-    const df_status status = df_config_integer(doc, &(df_key){"mask_token_id", NULL, DF_IN_MODEL, true}, 0,
+    const df_status status = df_config_integer(doc, &(df_key){"mask_token_id", NULL, DF_IN_MODEL, false}, 0,
                                                DF_LIMIT_VOCAB, NULL, &out->mask_token_id);
     if (status != DF_OK || out->vocab == 0 || out->mask_token_id < out->vocab) return status;
     return df_fail(doc->err, DF_ERR_REFUSED, "config.mask_token.range",
                    "%s: \"mask_token_id\" is %lld, but \"vocab_size\" is %d. The mask is embedded with the target's "
-                   "table, so it must be a token of it; correct one of the two.",
+                   "table, so it must be a token of it; write both as the checkpoint was trained.",
                    doc->where, (long long)out->mask_token_id, out->vocab);
 }
 
 df_status df_config_geometry(const df_config_doc *doc, df_config *out) {
-    const bool needs_vocab = out->family != DF_FAMILY_DFLASH; /* its heads have a row per token */
     const df_integer_rule rules[] = {
-        {{"hidden_size", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_HIDDEN, offsetof(df_config, hidden)},
-        {{"num_attention_heads", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_HEADS, offsetof(df_config, n_heads)},
-        {{"num_key_value_heads", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_HEADS, offsetof(df_config, n_kv_heads)},
+        {{"hidden_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_HIDDEN, offsetof(df_config, hidden)},
+        {{"num_attention_heads", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_HEADS, offsetof(df_config, n_heads)},
+        {{"num_key_value_heads", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_HEADS, offsetof(df_config, n_kv_heads)},
         {{"head_dim", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_HEAD_DIM, offsetof(df_config, head_dim)},
-        {{"intermediate_size", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_INTERMEDIATE, offsetof(df_config, intermediate)},
-        {{"num_hidden_layers", NULL, DF_IN_MODEL, true}, 1, DF_MAX_LAYERS, offsetof(df_config, n_layers)},
-        {{"block_size", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_BLOCK, offsetof(df_config, block)},
-        {{"vocab_size", NULL, DF_IN_MODEL, needs_vocab}, 1, DF_LIMIT_VOCAB, offsetof(df_config, vocab)},
+        {{"intermediate_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_INTERMEDIATE, offsetof(df_config, intermediate)},
+        {{"num_hidden_layers", NULL, DF_IN_MODEL, false}, 1, DF_MAX_LAYERS, offsetof(df_config, n_layers)},
+        {{"block_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_BLOCK, offsetof(df_config, block)},
+        {{"vocab_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_VOCAB, offsetof(df_config, vocab)},
         {{"num_target_layers", NULL, DF_IN_MODEL, false},
          1,
          DF_LIMIT_TARGET_LAYERS,
@@ -218,8 +228,8 @@ df_status df_config_geometry(const df_config_doc *doc, df_config *out) {
     if (status == DF_OK) status = read_taps(doc, out);
     if (status == DF_OK) status = read_mask_token(doc, out);
     if (status == DF_OK)
-        status = df_config_number(doc, &(df_key){"rms_norm_eps", NULL, DF_IN_MODEL, true}, (df_range){0, 1, true}, NULL,
-                                  &out->rms_eps);
+        status = df_config_number(doc, &(df_key){"rms_norm_eps", NULL, DF_IN_MODEL, false}, (df_range){0, 1, true},
+                                  NULL, &out->rms_eps);
     if (status == DF_OK)
         status = df_config_bool(doc, &(df_key){"attention_bias", NULL, DF_IN_MODEL, false}, NULL, &out->attention_bias);
     if (status == DF_OK) status = read_scale(doc, "input_embedding_scale", &out->input_embedding_scale);
@@ -227,7 +237,41 @@ df_status df_config_geometry(const df_config_doc *doc, df_config *out) {
     if (status == DF_OK)
         status = df_config_number(doc, &(df_key){"final_logit_softcapping", NULL, DF_IN_MODEL, false},
                                   (df_range){0, DF_LIMIT_SCALE, false}, NULL, &out->logit_softcap);
-    return status == DF_OK ? refuse_unsupported(doc, out) : status;
+    if (status == DF_OK) status = check_attention_mode(doc, out);
+    return status == DF_OK ? check_twins(doc, out) : status;
+}
+
+/* Whether a part found nothing. The first fault keeps its code; what else is wrong is told behind it, without the name
+ * of the file again. */
+static bool settle(df_status status, df_error *all, df_error *one, const char *where) {
+    if (status == DF_OK) return true;
+    if (all->status == DF_OK) {
+        *all = *one;
+    } else {
+        const size_t used = strlen(all->message), name = strlen(where);
+        const bool named = strncmp(one->message, where, name) == 0 && strncmp(one->message + name, ": ", 2) == 0;
+        snprintf(all->message + used, sizeof all->message - used, " And: %s", one->message + (named ? name + 2 : 0));
+    }
+    *one = (df_error){0};
+    return false;
+}
+
+/* All that is wrong, as far as one fault does not hide another: values are not looked at while keys are missing, nor
+ * layers, rope and heads while sizes are wrong. */
+static df_status read_parts(const df_config_doc *doc, df_config *out) {
+    df_error all = {0}, one = {0};
+    df_config_doc part = *doc;
+    part.err = &one;
+    if (settle(df_config_missing(&part, out->family), &all, &one, doc->where) &&
+        settle(df_config_geometry(&part, out), &all, &one, doc->where)) {
+        settle(df_config_layers(&part, out), &all, &one, doc->where);
+        settle(df_config_rope(&part, out), &all, &one, doc->where);
+        settle(df_config_heads(&part, out), &all, &one, doc->where);
+    }
+    settle(df_config_backbone(&part), &all, &one, doc->where);
+    settle(df_config_unread(&part, out->family), &all, &one, doc->where);
+    if (all.status != DF_OK && doc->err != NULL) *doc->err = all;
+    return all.status;
 }
 
 df_status df_config_parse(const char *text, size_t length, const char *where, df_config *out, df_error *err) {
@@ -240,11 +284,10 @@ df_status df_config_parse(const char *text, size_t length, const char *where, df
     if (status != DF_OK) return status;
     df_config_doc doc;
     status = df_config_doc_init(&doc, root, where, err);
+    if (status == DF_OK) status = df_config_packaging(&doc);
+    if (status == DF_OK) status = df_config_rope_places(&doc);
     if (status == DF_OK) status = df_config_family(&doc, out);
-    if (status == DF_OK) status = df_config_geometry(&doc, out);
-    if (status == DF_OK) status = df_config_layers(&doc, out);
-    if (status == DF_OK) status = df_config_rope(&doc, out);
-    if (status == DF_OK) status = df_config_heads(&doc, out);
+    if (status == DF_OK) status = read_parts(&doc, out);
     cJSON_Delete(root);
     return status;
 }

@@ -4,6 +4,7 @@
  * The family comes from `architectures` and projector_type alone, never from which tensors exist. A config that carries
  * another family's signals is refused, because loading it as a plain backbone would compute an untrained model.
  */
+#include "config_keys.h"
 #include "config_limits.h"
 #include "config_parts.h"
 #include "error.h"
@@ -11,11 +12,35 @@
 #include <string.h>
 #include <strings.h>
 
+/* Told first and alone: everything else that is wrong with such a config follows from it. */
+df_status df_config_packaging(const df_config_doc *doc) {
+    static const struct {
+        const char *key, *packaging;
+    } signs[] = {
+        {"speculators_config", "the speculators package"},  {"speculators_model_type", "the speculators package"},
+        {"speculators_version", "the speculators package"}, {"transformer_layer_config", "the speculators package"},
+        {"dspark_config", "a \"dspark_config\" section"},   {"text_config", "a \"text_config\" section"}};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        df_found found;
+        const df_status status = df_config_find(doc, &(df_key){signs[i].key, NULL, DF_IN_TOP, false}, &found);
+        if (status != DF_OK) return status;
+        if (found.item != NULL)
+            return df_fail(
+                doc->err, DF_ERR_REFUSED, "config.packaging.unsupported",
+                "%s: \"%s\" says that this drafter is in the packaging of %s, which keeps its keys in other "
+                "places and gives some of them other names and meanings. That packaging is not supported yet, so "
+                "this drafter cannot be judged here; do not rewrite the config by hand.",
+                doc->where, signs[i].key, signs[i].packaging);
+    }
+    return DF_OK;
+}
+
 static df_status read_architecture(const df_config_doc *doc, df_config *out) {
     df_found found;
-    const df_key key = {"architectures", NULL, DF_IN_TOP, true};
+    const df_key key = {"architectures", NULL, DF_IN_TOP, false};
     const df_status status = df_config_find(doc, &key, &found);
     if (status != DF_OK) return status;
+    if (found.item == NULL) return df_config_missing(doc, DF_FAMILY_DFLASH); /* with what every family needs */
     const cJSON *name = cJSON_IsArray(found.item) ? found.item->child : NULL;
     if (name == NULL || name->next != NULL || !cJSON_IsString(name))
         return df_config_wrong_type(doc, &found, "an array of exactly one architecture name");
@@ -56,42 +81,8 @@ static df_status read_projector(const df_config_doc *doc, df_config *out) {
     if (said != out->family)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.family.ambiguous",
                        "%s: \"architectures\" says %s, but \"projector_type\" says \"%s\". The two must describe one "
-                       "family; correct the wrong one.",
+                       "family; write both as the checkpoint was trained.",
                        doc->where, df_family_name(out->family), projector);
-    return DF_OK;
-}
-
-/* Keys that only a family with the part in question would set to something. */
-static df_status refuse_foreign_signals(const df_config_doc *doc, df_family family) {
-    static const struct {
-        const char *key;
-        df_family owner;
-    } signals[] = {
-        {"markov_rank", DF_FAMILY_DSPARK},
-        {"enable_confidence_head", DF_FAMILY_DSPARK},
-        {"use_confidence_head", DF_FAMILY_DSPARK},
-        {"confidence_head_alpha", DF_FAMILY_DSPARK},
-        {"confidence_head_with_markov", DF_FAMILY_DSPARK},
-        {"conv_kernel_size", DF_FAMILY_DFLASH2},
-        {"selector_rank", DF_FAMILY_DFLASH2},
-    };
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        if (signals[i].owner == family) continue;
-        df_found found;
-        const df_key key = {signals[i].key, NULL, DF_IN_MODEL, false};
-        const df_status status = df_config_find(doc, &key, &found);
-        if (status != DF_OK) return status;
-        if (found.item == NULL || cJSON_IsFalse(found.item)) continue;
-        if (cJSON_IsNumber(found.item) && found.item->valuedouble == 0) continue;
-        char shown[DF_SHOWN_MAX];
-        return df_fail(
-            doc->err, DF_ERR_REFUSED, "config.family.ambiguous",
-            "%s: the config names a %s drafter, but \"%s\" in %s is %s, which only a %s drafter has. Without "
-            "that part the backbone computes something it was not trained for; name the right architecture "
-            "(or projector_type), or delete the key.",
-            doc->where, df_family_name(family), found.name, found.place, df_config_show(found.item, shown),
-            df_family_name(signals[i].owner));
-    }
     return DF_OK;
 }
 
@@ -103,9 +94,11 @@ static df_status check_harvest(const df_config_doc *doc, const df_config *config
         const df_status status = df_config_bool(doc, &(df_key){keys[i], NULL, DF_IN_MODEL, false}, &present, &shifted);
         if (status != DF_OK) return status;
         if (!present || shifted == (config->harvest == DF_HARVEST_SHIFTED)) continue;
-        return df_fail(doc->err, DF_ERR_REFUSED, "config.harvest.contradiction",
-                       "%s: \"%s\" is %s, but a %s drafter is harvested %s. Which rows become tokens is a property of "
-                       "the training; correct the key or the family.",
+        return df_fail(doc->err, DF_ERR_REFUSED, "config.harvest.unsupported",
+                       "%s: \"%s\" is %s, and %s drafters are supported only with the other layout of the block "
+                       "(harvest %s). Which rows become tokens is a property of the training: this layout is not "
+                       "supported yet, and the key must not be changed, because the drafter would then be judged by "
+                       "the wrong rows.",
                        doc->where, keys[i], shifted ? "true" : "false", df_family_name(config->family),
                        df_harvest_name(config->harvest));
     }
@@ -115,7 +108,7 @@ static df_status check_harvest(const df_config_doc *doc, const df_config *config
 df_status df_config_family(const df_config_doc *doc, df_config *out) {
     df_status status = read_architecture(doc, out);
     if (status == DF_OK) status = read_projector(doc, out);
-    if (status == DF_OK) status = refuse_foreign_signals(doc, out->family);
+    if (status == DF_OK) status = df_config_foreign(doc, out->family);
     if (status != DF_OK) return status;
     out->harvest = out->family == DF_FAMILY_DSPARK ? DF_HARVEST_SHIFTED : DF_HARVEST_MASK_FILL;
     return check_harvest(doc, out);
@@ -123,10 +116,10 @@ df_status df_config_family(const df_config_doc *doc, df_config *out) {
 
 static df_status read_dflash2(const df_config_doc *doc, df_config *out) {
     static const df_integer_rule rules[] = {
-        {{"conv_kernel_size", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_CONV_KERNEL, offsetof(df_config, conv_kernel)},
-        {{"conv_group_size", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_HIDDEN, offsetof(df_config, conv_group)},
-        {{"selector_rank", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_RANK, offsetof(df_config, selector_rank)},
-        {{"selector_top_k", NULL, DF_IN_MODEL, true}, 1, DF_LIMIT_TOP_K, offsetof(df_config, selector_top_k)},
+        {{"conv_kernel_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_CONV_KERNEL, offsetof(df_config, conv_kernel)},
+        {{"conv_group_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_HIDDEN, offsetof(df_config, conv_group)},
+        {{"selector_rank", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_RANK, offsetof(df_config, selector_rank)},
+        {{"selector_top_k", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_TOP_K, offsetof(df_config, selector_top_k)},
         {{"selector_vocab_size", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_VOCAB, offsetof(df_config, selector_vocab)},
     };
     df_status status = df_config_integers(doc, rules, sizeof rules / sizeof rules[0], out);
@@ -134,17 +127,18 @@ static df_status read_dflash2(const df_config_doc *doc, df_config *out) {
     if (out->hidden % out->conv_group != 0)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.conv.group",
                        "%s: \"conv_group_size\" is %d, which does not divide \"hidden_size\" %d. Every channel needs a "
-                       "group; correct one of the two.",
+                       "group; write both as the checkpoint was trained.",
                        doc->where, out->conv_group, out->hidden);
     if (out->selector_vocab > out->vocab)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.selector.vocab",
                        "%s: \"selector_vocab_size\" is %d, more than \"vocab_size\" %d. The selector chooses among "
-                       "tokens of the vocabulary; correct one of the two.",
+                       "tokens of the vocabulary; write both as the checkpoint was trained.",
                        doc->where, out->selector_vocab, out->vocab);
     const int32_t choices = out->selector_vocab != 0 ? out->selector_vocab : out->vocab;
     if (out->selector_top_k > choices)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.selector.top_k",
-                       "%s: \"selector_top_k\" is %d, but there are only %d tokens to choose from. Correct it.",
+                       "%s: \"selector_top_k\" is %d, but there are only %d tokens to choose from. Write it as the "
+                       "checkpoint was trained.",
                        doc->where, out->selector_top_k, choices);
     const char *conditioning = NULL;
     status = df_config_string(doc, &(df_key){"conv_kernel_conditioning", NULL, DF_IN_MODEL, false}, &conditioning);
@@ -177,7 +171,7 @@ static df_status read_markov(const df_config_doc *doc, df_config *out) {
         return df_fail(
             doc->err, DF_ERR_REFUSED, "config.markov.contradiction",
             "%s: \"markov_head_type\" is \"none\", but \"markov_rank\" is %d. Either there is a head or there "
-            "is none; correct one of the two.",
+            "is none; write both as the checkpoint was trained.",
             doc->where, out->markov_rank);
     out->markov = out->markov_rank > 0 ? said : DF_MARKOV_NONE;
     return DF_OK;
@@ -203,7 +197,7 @@ static df_status read_confidence(const df_config_doc *doc, df_config *out) {
     if (with_markov && out->markov == DF_MARKOV_NONE)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.confidence.markov",
                        "%s: \"confidence_head_with_markov\" is true, but there is no Markov head (\"markov_rank\" is 0 "
-                       "or absent). Give the rank or set the key to false.",
+                       "or absent). Write both as the checkpoint was trained.",
                        doc->where);
     out->confidence_with_markov = out->confidence && with_markov;
     return DF_OK;
@@ -212,6 +206,13 @@ static df_status read_confidence(const df_config_doc *doc, df_config *out) {
 df_status df_config_heads(const df_config_doc *doc, df_config *out) {
     if (out->family == DF_FAMILY_DFLASH2) return read_dflash2(doc, out);
     if (out->family != DF_FAMILY_DSPARK) return DF_OK;
+    if (out->output_multiplier != 1 || out->logit_softcap != 0)
+        return df_fail(
+            doc->err, DF_ERR_REFUSED, "config.feature.unsupported",
+            "%s: \"output_multiplier\" is %.17g and \"final_logit_softcapping\" %.17g, but the reference of "
+            "dspark applies neither, so nothing says what such a drafter computes. It cannot be judged here; "
+            "do not change the keys.",
+            doc->where, out->output_multiplier, out->logit_softcap);
     const df_status status = read_markov(doc, out);
     return status == DF_OK ? read_confidence(doc, out) : status;
 }

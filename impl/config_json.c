@@ -34,11 +34,45 @@ static size_t utf8_sequence(const unsigned char *text, size_t left) {
     return length;
 }
 
-/* Inside strings an escaped NUL is looked for as well: it would end a key early in C and make it look like another. */
-static df_status check_encoding(const char *text, size_t length, const char *where, df_error *err) {
+static size_t digits(const char *text, size_t left) {
+    size_t n = 0;
+    while (n < left && text[n] >= '0' && text[n] <= '9') n++;
+    return n;
+}
+
+/* Length of the number at text, or 0 when it is none in JSON's grammar (a leading zero, no digit after the point). */
+static size_t number_length(const char *text, size_t left) {
+    size_t n = left > 0 && text[0] == '-';
+    const size_t whole = digits(text + n, left - n);
+    if (whole == 0 || (whole > 1 && text[n] == '0')) return 0;
+    n += whole;
+    if (n < left && text[n] == '.') {
+        const size_t fraction = digits(text + n + 1, left - n - 1);
+        if (fraction == 0) return 0;
+        n += 1 + fraction;
+    }
+    if (n < left && (text[n] == 'e' || text[n] == 'E')) {
+        const size_t sign = n + 1 < left && (text[n + 1] == '+' || text[n + 1] == '-');
+        const size_t exponent = digits(text + n + 1 + sign, left - n - 1 - sign);
+        if (exponent == 0) return 0;
+        n += 1 + sign + exponent;
+    }
+    return n;
+}
+
+/* Length of what may stand at text outside a string, or 0. Words are left to the parser. */
+static size_t token_length(const char *text, size_t left) {
+    if ((text[0] >= 'a' && text[0] <= 'z') || strchr("{}[]:,\" \t\r\n", text[0]) != NULL) return 1;
+    const size_t number = number_length(text, left);
+    return number < left && number > 0 && strchr("}], \t\r\n", text[number]) == NULL ? 0 : number;
+}
+
+/* Every byte is looked at, in strings and outside. In strings an escaped NUL is looked for as well: it would end a key
+ * early in C and make it look like another. */
+static df_status check_text(const char *text, size_t length, const char *where, df_error *err) {
     bool in_string = false;
     for (size_t i = 0; i < length;) {
-        const size_t step = utf8_sequence((const unsigned char *)text + i, length - i);
+        size_t step = utf8_sequence((const unsigned char *)text + i, length - i);
         if (step == 0)
             return df_fail(err, DF_ERR_REFUSED, "config.json.encoding",
                            "%s: the byte 0x%02x at offset %zu is not part of valid UTF-8. A config must be UTF-8 text; "
@@ -50,10 +84,20 @@ static df_status check_encoding(const char *text, size_t length, const char *whe
                            "%s: there is %s NUL character at offset %zu. A config must be text without one; "
                            "fetch the file again.",
                            where, escaped_nul ? "an escaped" : "a", i);
+        if (in_string ? (unsigned char)text[i] < 0x20 : token_length(text + i, length - i) == 0)
+            return df_fail(
+                err, DF_ERR_REFUSED, "config.json.syntax",
+                "%s: the character at offset %zu is not JSON (a number with a leading zero or without digits, "
+                "a control character in a string, a byte order mark, NaN, Infinity, a comment). Readers "
+                "differ in what they make of it; write strict JSON.",
+                where, i);
+        if (in_string && text[i] == '\\' && i + 1 < length && (unsigned char)text[i + 1] >= 0x20 &&
+            (unsigned char)text[i + 1] < 0x80)
+            step = 2;
+        else if (!in_string)
+            step = token_length(text + i, length - i);
         if (text[i] == '"') in_string = !in_string;
-        i += in_string && text[i] == '\\' && i + 1 < length && (unsigned char)text[i + 1] < 0x80 && text[i + 1] != '\0'
-                 ? 2
-                 : step;
+        i += step;
     }
     return DF_OK;
 }
@@ -77,7 +121,8 @@ static df_status check_object(const cJSON *object, const char *where, df_error *
             status =
                 df_fail(err, DF_ERR_REFUSED, "config.json.duplicate",
                         "%s: the key \"%.80s\" appears twice in %s%.80s%s. Every key must appear once in its "
-                        "object, because readers differ in which one they take; delete one of the two.",
+                        "object, because readers differ in which one they take; keep the one that the checkpoint was "
+                        "trained with.",
                         where, names[i], object->string != NULL ? "\"" : "",
                         object->string != NULL ? object->string : "one object", object->string != NULL ? "\"" : "");
     free(names);
@@ -104,7 +149,7 @@ df_status df_config_json_parse(const char *text, size_t length, const char *wher
                        "%s: the file has %zu bytes, and a config may have at most %d. This is not a config.json; check "
                        "the path.",
                        where, length, DF_LIMIT_CONFIG_BYTES);
-    df_status status = check_encoding(text, length, where, err);
+    df_status status = check_text(text, length, where, err);
     if (status != DF_OK) return status;
 
     const char *end = text;

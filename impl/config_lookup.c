@@ -47,7 +47,7 @@ df_status df_config_doc_init(df_config_doc *doc, const cJSON *root, const char *
 }
 
 /* Numbers must be the same double; the parser's own comparison would let neighbours pass. */
-static bool same_value(const cJSON *a, const cJSON *b) {
+bool df_config_same(const cJSON *a, const cJSON *b) {
     if (cJSON_IsNumber(a) && cJSON_IsNumber(b)) return a->valuedouble == b->valuedouble;
     return cJSON_Compare(a, b, true);
 }
@@ -74,11 +74,11 @@ df_status df_config_find(const df_config_doc *doc, const df_key *key, df_found *
             if (names[n] == NULL) continue;
             const cJSON *item = cJSON_GetObjectItemCaseSensitive(doc->object[p], names[n]);
             if (item == NULL || cJSON_IsNull(item)) continue;
-            if (found->item != NULL && !same_value(found->item, item)) {
+            if (found->item != NULL && !df_config_same(found->item, item)) {
                 char first[DF_SHOWN_MAX], second[DF_SHOWN_MAX];
                 return df_fail(doc->err, DF_ERR_REFUSED, "config.key.conflict",
                                "%s: \"%s\" in %s is %s, but \"%s\" in %s is %s. One fact may be written in several "
-                               "places only with one value; delete the wrong one.",
+                               "places only with one value; keep the one that the checkpoint was trained with.",
                                doc->where, found->name, found->place, df_config_show(found->item, first), names[n],
                                doc->place_name[p], df_config_show(item, second));
             }

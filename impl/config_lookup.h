@@ -63,6 +63,9 @@ df_status df_config_doc_init(df_config_doc *doc, const cJSON *root, const char *
 /* An object at the top level that may be absent or null. */
 df_status df_config_section(const df_config_doc *doc, const char *name, const cJSON **out);
 
+/* Whether two values are the same: numbers as doubles. */
+bool df_config_same(const cJSON *a, const cJSON *b);
+
 /* The one value of a key. Codes: "config.key.missing", "config.key.conflict". */
 df_status df_config_find(const df_config_doc *doc, const df_key *key, df_found *found);
 

@@ -16,14 +16,24 @@ static const df_range factor_range = {1, DF_LIMIT_ROPE_FACTOR, false};
 static const df_range positive_range = {0, DF_LIMIT_ROPE_FACTOR, true};
 static const df_range from_zero_range = {0, DF_LIMIT_ROPE_FACTOR, false};
 
-static bool layer_type_occurs(const df_config *config, bool sliding) {
-    for (int i = 0; i < config->n_layers; i++)
-        if (config->layer[i].sliding == sliding) return true;
-    return false;
+/* Read from the text, because the places are opened before the layers are resolved. */
+static bool layer_type_occurs(const df_config_doc *doc, const char *name) {
+    df_config_doc quiet = *doc;
+    quiet.err = NULL; /* config_layers.c reports what is wrong with these keys */
+    df_found types;
+    const df_status status = df_config_find(&quiet, &(df_key){"layer_types", NULL, DF_IN_MODEL, false}, &types);
+    if (status == DF_OK && cJSON_IsArray(types.item)) {
+        for (const cJSON *item = types.item->child; item != NULL; item = item->next)
+            if (cJSON_IsString(item) && strcmp(item->valuestring, name) == 0) return true;
+        return false;
+    }
+    bool use_swa = false;
+    if (df_config_bool(&quiet, &(df_key){"use_swa", NULL, DF_IN_MODEL, false}, NULL, &use_swa) != DF_OK) return false;
+    return strcmp(name, use_swa ? "sliding_attention" : "full_attention") == 0;
 }
 
 /* rope_parameters nested per layer type becomes the one object that all the layers present share. */
-static df_status resolve_nested(df_config_doc *doc, const df_config *config) {
+static df_status resolve_nested(df_config_doc *doc) {
     static const char *const names[2] = {"full_attention", "sliding_attention"};
     static const char *const places[2] = {"rope_parameters.full_attention", "rope_parameters.sliding_attention"};
     const cJSON *outer = doc->object[DF_PLACE_ROPE_PARAMETERS];
@@ -39,11 +49,11 @@ static df_status resolve_nested(df_config_doc *doc, const df_config *config) {
         return df_fail(
             doc->err, DF_ERR_REFUSED, "config.rope.mixed",
             "%s: rope_parameters holds both entries per layer type and keys of its own. It must be one or the "
-            "other, because readers differ in which they follow; delete one kind.",
+            "other, because readers differ in which they follow; keep the one that the checkpoint was trained with.",
             doc->where);
     const cJSON *shared = NULL;
     for (int sliding = 0; sliding < 2; sliding++) {
-        if (!layer_type_occurs(config, sliding != 0)) continue;
+        if (!layer_type_occurs(doc, names[sliding])) continue;
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(outer, names[sliding]);
         const df_found found = {item, names[sliding], "rope_parameters"};
         if (item == NULL || cJSON_IsNull(item))
@@ -65,22 +75,46 @@ static df_status resolve_nested(df_config_doc *doc, const df_config *config) {
     return DF_OK;
 }
 
-static df_status open_places(df_config_doc *doc, const df_config *config) {
+/* A key of one section that the other does not have is seen by some readers and not by others. */
+static df_status compare_sections(const df_config_doc *doc) {
+    for (int p = DF_PLACE_ROPE_PARAMETERS; p <= DF_PLACE_ROPE_SCALING; p++) {
+        const int other = DF_PLACE_ROPE_PARAMETERS + DF_PLACE_ROPE_SCALING - p;
+        if (doc->object[other] == NULL || doc->object[other]->child == NULL || doc->object[p] == NULL) continue;
+        for (const cJSON *item = doc->object[p]->child; item != NULL; item = item->next) {
+            const bool is_type = strcmp(item->string, "type") == 0 || strcmp(item->string, "rope_type") == 0;
+            df_found found;
+            df_config_doc rest = *doc;
+            rest.object[p] = NULL;
+            rest.err = NULL;
+            const df_key key = {is_type ? "rope_type" : item->string, is_type ? "type" : NULL, DF_IN_ANY, false};
+            if (cJSON_IsNull(item) || df_config_find(&rest, &key, &found) != DF_OK || found.item != NULL) continue;
+            return df_fail(doc->err, DF_ERR_REFUSED, "config.rope.sections",
+                           "%s: \"%.60s\" is in %s, but not in %s. Readers differ in which of the two they follow, so "
+                           "what one says the other must say; write both as the checkpoint was trained.",
+                           doc->where, item->string, doc->place_name[p], doc->place_name[other]);
+        }
+    }
+    return DF_OK;
+}
+
+df_status df_config_rope_places(df_config_doc *doc) {
     static const struct {
         const char *name;
         df_place place;
     } sections[] = {{"rope_parameters", DF_PLACE_ROPE_PARAMETERS}, {"rope_scaling", DF_PLACE_ROPE_SCALING}};
-    for (size_t i = 0; i < 2; i++) {
+    df_status status = DF_OK;
+    for (size_t i = 0; i < 2 && status == DF_OK; i++) {
         const cJSON *inner = cJSON_GetObjectItemCaseSensitive(doc->object[DF_PLACE_DFLASH], sections[i].name);
         if (inner != NULL && !cJSON_IsNull(inner))
-            return df_fail(doc->err, DF_ERR_REFUSED, "config.rope.misplaced",
-                           "%s: \"%s\" is inside dflash_config, where the reference does not look. Move it to the top "
-                           "level.",
-                           doc->where, sections[i].name);
-        const df_status status = df_config_section(doc, sections[i].name, &doc->object[sections[i].place]);
-        if (status != DF_OK) return status;
+            return df_fail(
+                doc->err, DF_ERR_REFUSED, "config.rope.misplaced",
+                "%s: \"%s\" is inside dflash_config, where the reference does not look and other readers "
+                "may. It must be at the top level if the checkpoint was trained with it, and nowhere if not.",
+                doc->where, sections[i].name);
+        status = df_config_section(doc, sections[i].name, &doc->object[sections[i].place]);
     }
-    return resolve_nested(doc, config);
+    if (status == DF_OK) status = resolve_nested(doc);
+    return status == DF_OK ? compare_sections(doc) : status;
 }
 
 static df_status refuse_interleaved(const df_config_doc *doc) {
@@ -116,7 +150,7 @@ static df_status read_rotary_dim(const df_config_doc *doc, df_config *out) {
     if (out->rope.rotary_dim < 2 || out->rope.rotary_dim % 2 != 0)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.rope.rotary_dim",
                        "%s: head_dim %d times partial_rotary_factor %.17g rotates %d dimensions of a head. The number "
-                       "must be even and at least 2; correct one of the two.",
+                       "must be even and at least 2; write both as the checkpoint was trained.",
                        doc->where, out->head_dim, part, out->rope.rotary_dim);
     return DF_OK;
 }
@@ -152,7 +186,7 @@ static df_status read_yarn_factor(const df_config_doc *doc, const df_config *con
         return df_fail(doc->err, DF_ERR_REFUSED, "config.rope.factor",
                        "%s: the yarn \"factor\" is null, which means max_position_embeddings (%lld) divided by "
                        "original_max_position_embeddings (%lld; 0 = not given). Both must be given and the result at "
-                       "least 1; write the factor.",
+                       "least 1; write the factor that the checkpoint was trained with.",
                        doc->where, (long long)config->max_position, (long long)rope->original_max_position);
     rope->factor = (double)config->max_position / (double)rope->original_max_position;
     return DF_OK;
@@ -190,52 +224,62 @@ static df_status read_yarn(const df_config_doc *doc, const df_config *config, df
     if (rope->beta_fast < rope->beta_slow)
         return df_fail(doc->err, DF_ERR_REFUSED, "config.rope.range",
                        "%s: yarn's beta_fast is %.17g, less than beta_slow %.17g (0 or absent mean 32 and 1). The "
-                       "correction range would run backwards; correct one of the two.",
+                       "correction range would run backwards; write both as the checkpoint was trained.",
                        doc->where, rope->beta_fast, rope->beta_slow);
     return DF_OK;
 }
 
 static df_status read_llama3(const df_config_doc *doc, df_rope_config *rope) {
     df_status status =
-        df_config_number(doc, &(df_key){"factor", NULL, DF_IN_ROPE, true}, factor_range, NULL, &rope->factor);
+        df_config_number(doc, &(df_key){"factor", NULL, DF_IN_ROPE, false}, factor_range, NULL, &rope->factor);
     if (status == DF_OK)
-        status = df_config_number(doc, &(df_key){"low_freq_factor", NULL, DF_IN_ROPE, true}, positive_range, NULL,
+        status = df_config_number(doc, &(df_key){"low_freq_factor", NULL, DF_IN_ROPE, false}, positive_range, NULL,
                                   &rope->low_freq_factor);
     if (status == DF_OK)
-        status = df_config_number(doc, &(df_key){"high_freq_factor", NULL, DF_IN_ROPE, true}, positive_range, NULL,
+        status = df_config_number(doc, &(df_key){"high_freq_factor", NULL, DF_IN_ROPE, false}, positive_range, NULL,
                                   &rope->high_freq_factor);
     if (status == DF_OK)
-        status = df_config_integer(doc, &(df_key){"original_max_position_embeddings", NULL, DF_IN_ANY, true}, 1,
+        status = df_config_integer(doc, &(df_key){"original_max_position_embeddings", NULL, DF_IN_ANY, false}, 1,
                                    DF_LIMIT_POSITION, NULL, &rope->original_max_position);
     if (status == DF_OK && rope->high_freq_factor <= rope->low_freq_factor)
         status = df_fail(doc->err, DF_ERR_REFUSED, "config.rope.range",
                          "%s: llama3's high_freq_factor is %.17g, and low_freq_factor is %.17g. The first must be the "
-                         "greater, because their difference divides; correct one of the two.",
+                         "greater, because their difference divides; write both as the checkpoint was trained.",
                          doc->where, rope->high_freq_factor, rope->low_freq_factor);
     return status;
 }
 
-df_status df_config_rope(const df_config_doc *outer, df_config *out) {
-    df_config_doc doc = *outer;
+/* Some readers rotate that part of a head, some whole heads: the reference takes no notice of the key for this type. */
+static df_status refuse_default_part(const df_config_doc *doc, const df_config *out) {
+    if (out->rope.rotary_dim == out->head_dim) return DF_OK;
+    return df_fail(
+        doc->err, DF_ERR_REFUSED, "config.rope.partial",
+        "%s: \"partial_rotary_factor\" is given with the rope type default, and rotates %d of %d dimensions. "
+        "Readers disagree: some rotate that part, and the reference as published rotates whole heads. This "
+        "drafter cannot be judged here; do not change the key. With the types linear, yarn and llama3 readers "
+        "agree.",
+        doc->where, out->rope.rotary_dim, out->head_dim);
+}
+
+df_status df_config_rope(const df_config_doc *doc, df_config *out) {
     df_rope_config *rope = &out->rope;
     rope->truncate = true;
-    df_status status = open_places(&doc, out);
-    if (status == DF_OK) status = refuse_interleaved(&doc);
+    df_status status = refuse_interleaved(doc);
     if (status == DF_OK)
-        status = df_config_number(&doc, &(df_key){"rope_theta", NULL, DF_IN_ANY, true},
+        status = df_config_number(doc, &(df_key){"rope_theta", NULL, DF_IN_ANY, false},
                                   (df_range){1, DF_LIMIT_THETA, true}, NULL, &rope->theta);
-    if (status == DF_OK) status = read_rotary_dim(&doc, out);
-    if (status == DF_OK) status = read_type(&doc, rope);
+    if (status == DF_OK) status = read_rotary_dim(doc, out);
+    if (status == DF_OK) status = read_type(doc, rope);
     if (status != DF_OK) return status;
     switch (rope->type) {
     case DF_ROPE_DEFAULT:
-        return DF_OK;
+        return refuse_default_part(doc, out);
     case DF_ROPE_LINEAR:
-        return df_config_number(&doc, &(df_key){"factor", NULL, DF_IN_ROPE, true}, factor_range, NULL, &rope->factor);
+        return df_config_number(doc, &(df_key){"factor", NULL, DF_IN_ROPE, false}, factor_range, NULL, &rope->factor);
     case DF_ROPE_YARN:
-        return read_yarn(&doc, out, rope);
+        return read_yarn(doc, out, rope);
     case DF_ROPE_LLAMA3:
-        return read_llama3(&doc, rope);
+        return read_llama3(doc, rope);
     }
     return DF_OK;
 }

@@ -37,7 +37,7 @@ typedef enum df_status {
 typedef struct df_error {
     df_status status;
     char code[48];      /* stable identifier, e.g. "config.key.missing"; tests and machines read this */
-    char message[1200]; /* what, where, expected, found, what to do */
+    char message[6000]; /* what, where, expected, found, what to do */
 } df_error;
 
 /* ---- Config (what config.json says, resolved) ---------------------------------------------------------------------

@@ -1,17 +1,17 @@
 """Which upstream class runs a family, and how its config must be laid out for that class.
 
 z-lab's `dflash` runs DFlash and DFlash2, SpecForge runs DSpark. SpecForge reads the drafter's keys in `dflash_config`
-only, where checkpoints of the DeepSpec style have them at the top level, and it leaves masks to its caller.
+only, where checkpoints of the DeepSpec style have them at the top level. Its model takes masks from its caller; they are
+made by SpecForge's own function. What a config may say at all is config_rules.py.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import dflash.model as upstream
 import torch
 
 import packages
+from config_rules import SLIDING, Facts
 from refusal import Refused
 
 # What SpecForge looks for in dflash_config and nowhere else.
@@ -19,81 +19,62 @@ SPECFORGE_KEYS = (
     "target_layer_ids", "mask_token_id", "projector_type", "attention_mode", "markov_rank", "markov_head_type",
     "enable_confidence_head", "confidence_head_alpha", "confidence_head_with_markov", "shift_label",
 )  # fmt: skip
-# Public spellings of one fact: row k predicts the token after its own position.
-SHIFT_KEYS = ("shift_label", "sample_from_anchor", "query_zero_predicts_next")
 
 
-def select_family(raw: dict, where: Path) -> tuple[str, type]:
-    """The family and the upstream class; architectures and projector_type decide, never the tensors."""
-    names = raw.get("architectures")
-    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-        raise Refused(f"{where}: architectures is {names!r}, expected an array of exactly one name.")
-    kind = raw.get("dflash_config", {}).get("projector_type", raw.get("projector_type"))
-    if kind not in (None, "", "dflash", "dflash2", "dspark"):
-        raise Refused(f"{where}: projector_type {kind!r} is not a model that an installed reference implements.")
-    if "DSpark" in names[0] or (names[0] == "DFlashDraftModel" and kind == "dspark"):
-        if kind not in (None, "", "dspark"):
-            raise Refused(f"{where}: architectures is {names!r} but projector_type is {kind!r}. Correct one of them.")
-        return "dspark", packages.specforge_dspark().DSparkDraftModel
-    if names[0] == "DFlashDraftModel" and kind != "dflash2":
-        return "dflash", upstream.DFlashDraftModel
-    if names[0] == "DFlash2DraftModel" and kind in (None, "", "dflash2"):
-        return "dflash2", upstream.DFlash2DraftModel
-    raise Refused(
-        f"{where}: architectures is {names!r} with projector_type {kind!r}, expected DFlashDraftModel, "
-        "DFlash2DraftModel or a name with DSpark in it, and a projector_type that agrees. "
-        "Other families need a reference of their own."
-    )
+def upstream_class(family: str) -> type:
+    if family == "dspark":
+        return packages.specforge_dspark().DSparkDraftModel
+    return {"dflash": upstream.DFlashDraftModel, "dflash2": upstream.DFlash2DraftModel}[family]
 
 
-def lay_out_for_specforge(settings: dict, path: Path, adapters: list[str]) -> None:
-    """Brings every key to the one place where SpecForge reads it; a key in both places must say the same."""
-    nested = settings.setdefault("dflash_config", {})
-    moved = []
-    if "use_confidence_head" in settings and "enable_confidence_head" not in settings:
-        settings["enable_confidence_head"] = settings["use_confidence_head"]
+def lay_out_for_specforge(settings: dict, adapters: list[str]) -> None:
+    """Brings every key to the one place where SpecForge reads it."""
+    nested, moved = settings["dflash_config"], []
+    for entries in (nested, settings):
+        if "use_confidence_head" in entries:
+            settings.setdefault("enable_confidence_head", entries["use_confidence_head"])
     for name in SPECFORGE_KEYS:
-        if settings.get(name) is None:
-            continue
-        if nested.get(name) is None:
+        if name in settings and name not in nested:
             nested[name] = settings[name]
             moved.append(name)
-        elif nested[name] != settings[name]:
-            raise Refused(f"{path}: {name} is {settings[name]!r} at the top level and {nested[name]!r} in dflash_config.")
-    if settings.get("block_size") is None:
-        settings["block_size"] = nested.get("block_size")
+    if "block_size" not in settings:
+        settings["block_size"] = nested["block_size"]
         moved.append("block_size (to the top level)")
     if moved:
         adapters.append(f"keys were copied to where SpecForge reads them, in dflash_config: {', '.join(moved)}")
-    if nested.get("attention_mode") is None and settings["num_key_value_heads"] == settings["num_attention_heads"]:
+    if "attention_mode" not in nested and settings["num_key_value_heads"] == settings["num_attention_heads"]:
         nested["attention_mode"] = "mha"
         adapters.append("attention_mode mha was supplied, because SpecForge wants equal head counts said so")
-    for name in SHIFT_KEYS:
-        if nested.get(name, settings.get(name)) is False:
-            raise Refused(f"{path}: {name} is false, but a DSpark drafter is harvested shifted. Correct the key.")
-    for name, neutral in (("output_multiplier", 1.0), ("final_logit_softcapping", 0.0)):
-        if float(nested.get(name, settings.get(name)) or neutral) != neutral:
-            raise Refused(f"{path}: {name} is given, and SpecForge's DSpark applies none. No reference computes it.")
 
 
-def layer_causality(family: str, raw: dict, model) -> list[bool]:
-    """Per layer, whether it runs causal. z-lab's modules hold it; SpecForge takes it from the mask that we give."""
-    if family != "dspark":
+def layer_causality(facts: Facts, model) -> list[bool]:
+    """Per layer, whether it runs causal. z-lab's modules hold it; SpecForge's masks are proved to be these."""
+    if facts.family != "dspark":
         return [bool(layer.self_attn.is_causal) for layer in model.layers]
-    said = raw.get("dflash_config", {}).get("is_causal", raw.get("is_causal"))
-    return [kind == "sliding_attention" if said is None else bool(said) for kind in model.layer_types]
+    return [kind == SLIDING for kind in model.layer_types]
 
 
-def specforge_masks(raw: dict, model, rows: int, keys: int) -> dict[str, torch.Tensor | None]:
-    """A mask for each layer type, made by z-lab's own function; None where everything is visible."""
-    causality = dict(zip(model.layer_types, layer_causality("dspark", raw, model), strict=True))
+def specforge_masks(facts: Facts, model, rows: int, keys: int) -> dict[str, torch.Tensor | None]:
+    """A mask for each layer type, made by SpecForge's own function; None where everything is visible.
+
+    Refused where it is not the mask that the geometry record describes, which z-lab's function makes.
+    """
+    causality = dict(zip(model.layer_types, facts.is_causal, strict=True))
     masks = {}
     for kind, causal in causality.items():
-        window = model.sliding_window if kind == "sliding_attention" else None
-        masks[kind] = None
-        if causal or window is not None:
-            q, k = torch.empty(1, 1, rows, 1, dtype=torch.float64), torch.empty(1, 1, keys, 1, dtype=torch.float64)
-            masks[kind] = upstream._attention_mask(q, k, is_causal=causal, sliding_window=window)
+        window = model.sliding_window if kind == SLIDING else None
+        mask = packages.specforge_masks().create_dflash_sdpa_mask(
+            torch.tensor([[keys - rows]]), torch.ones(1, 1, dtype=torch.bool), keys - rows, rows, "cpu", window
+        )
+        q, k = torch.empty(1, 1, rows, 1, dtype=torch.float64), torch.empty(1, 1, keys, 1, dtype=torch.float64)
+        described = upstream._attention_mask(q, k, is_causal=causal, sliding_window=window)
+        if not torch.equal(mask, described):
+            apart = int((mask != described).sum())
+            raise Refused(
+                f"{kind}: SpecForge's own mask for {rows} rows and {keys} keys (window {window}) is not that of a layer "
+                f"with is_causal {causal}; {apart} of {mask.numel()} elements differ. No reference computes such a layer."
+            )
+        masks[kind] = None if bool(mask.all()) and window is None else mask
     return masks
 
 

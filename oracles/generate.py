@@ -89,17 +89,12 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
             f"partial rotation: upstream's apply_rotary_pos_emb is called on the first {rotary} of "
             f"{config.head_dim} elements of each head and the rest passes through"
         )
-        if config.rope_parameters["rope_type"] == "default":
-            notes.append(
-                "partial rotation: the upstream rotary module ignores partial_rotary_factor for the default type; its "
-                "table was made by transformers' linear scaling with factor 1, which honours it"
-            )
     if tensors.ignored:
         notes.append(f"ignored tensors: {', '.join(tensors.ignored)}")
     if checkpoint.family == "dspark":
         notes.append(
-            "SpecForge leaves attention masks to its caller: layers that slide or run causal get the mask that "
-            "dflash.model makes for the same window and causality, the others none"
+            "SpecForge's model takes its masks from its caller: sliding layers get the one that SpecForge's training code "
+            "makes (create_dflash_sdpa_mask), the others none; both were found equal to the masks of the geometry record"
         )
     if tensors.precision != "stored":
         notes.append(
@@ -145,7 +140,7 @@ def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer |
         geometry = resolved
         masks = None
         if checkpoint.family == "dspark":
-            masks = functools.partial(specforge_masks, checkpoint.raw, model)
+            masks = functools.partial(specforge_masks, checkpoint.facts, model)
         runner = Runner(model, inputs, dtype, rotary, masks)
         runs[name] = runner.run_observed()
         note = f"two cached rounds differ from one forward by {runner.cached_difference():.3g} at most"

@@ -22,10 +22,14 @@ def import_file(name: str) -> types.ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     parts = name.split(".")
-    top = importlib.util.find_spec(parts[0])
-    if top is None or not top.submodule_search_locations:
+    if parts[0] in sys.modules:  # for its parents there is no spec
+        places = getattr(sys.modules[parts[0]], "__path__", None)
+    else:
+        top = importlib.util.find_spec(parts[0])
+        places = top.submodule_search_locations if top is not None else None
+    if not places:
         raise ModuleNotFoundError(f"the package {parts[0]} is not installed; see oracles/requirements-nodeps.txt")
-    folder = Path(next(iter(top.submodule_search_locations)))
+    folder = Path(next(iter(places)))
     for depth in range(1, len(parts)):
         parent = ".".join(parts[:depth])
         if depth > 1:
@@ -39,6 +43,12 @@ def import_file(name: str) -> types.ModuleType:
 
 def specforge_dspark() -> types.ModuleType:
     return import_file("specforge.modeling.draft.dspark")
+
+
+def specforge_masks() -> types.ModuleType:
+    """The training code of SpecForge, for the function that makes the attention masks of its draft models."""
+    import_file("specforge.core.chunking")  # its parents as empty modules, so that no trainer is imported
+    return import_file("specforge.algorithms.common.dflash_family_model")
 
 
 def nemo_dflash2() -> types.ModuleType:

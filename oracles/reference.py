@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from families import confidence_bias, lay_out_for_specforge, layer_causality, select_family
+import config_rules
+import config_text
+from config_rules import Facts
+from families import confidence_bias, layer_causality, lay_out_for_specforge, upstream_class
 from refusal import Refused
-from rope import check_rope, flatten_rope, make_rotary, rope_geometry
+from rope import check_rope, lay_out_rope, make_rotary, rope_geometry
 from weights import Tensors
+
+# What Qwen3Config and the upstream modules read at the top level only.
+TOP_KEYS = (
+    "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "num_hidden_layers",
+    "vocab_size", "num_target_layers", "max_position_embeddings", "rms_norm_eps", "hidden_act", "attention_bias",
+    "layer_types", "sliding_window", "use_sliding_window", "max_window_layers", "is_causal", "rope_theta",
+    "partial_rotary_factor",
+)  # fmt: skip
 
 
 @dataclass
@@ -29,57 +39,69 @@ class Checkpoint:
     directory: Path
     raw: dict  # config.json as parsed
     config_sha256: str
-    family: str
+    facts: Facts  # what the rules of configs resolved
     model_class: type
     config: object  # the transformers config
     settings: dict  # what the config was made of: raw with the adapters' changes
     adapters: list[str] = field(default_factory=list)
 
+    @property
+    def family(self) -> str:
+        return self.facts.family
+
     def value(self, name, default=None):
         """A key of dflash_config or of the top level, as upstream looks it up."""
-        return self.raw.get("dflash_config", {}).get(name, self.raw.get(name, default))
+        return self.settings["dflash_config"].get(name, self.settings.get(name, default))
 
 
 def read_json(path: Path) -> tuple[dict, str]:
-    """A parsed object and the digest of its bytes; a key given twice in one object is a refusal."""
-
-    def unique(pairs):
-        names = [name for name, _ in pairs]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise Refused(f"{path}: the key {sorted(twice)[0]!r} occurs twice in one object. Keep one of them.")
-        return dict(pairs)
-
+    """A parsed object and the digest of its bytes."""
     try:
         data = path.read_bytes()
-        parsed = json.loads(data, object_pairs_hook=unique)
     except OSError as error:
         raise Refused(
             f"{path}: cannot be read ({error.strerror}). Check the path; full-size checkpoints are made with "
             "`dflash-parity synth`."
         ) from error
-    except ValueError as error:
-        raise Refused(f"{path}: is not JSON ({error}).") from error
-    if not isinstance(parsed, dict):
-        raise Refused(f"{path}: expected a JSON object, found {type(parsed).__name__}.")
-    return parsed, hashlib.sha256(data).hexdigest()
+    return config_text.parse(data, path), hashlib.sha256(data).hexdigest()
+
+
+def without_nulls(entries: dict) -> dict:
+    return {name: value for name, value in entries.items() if value is not None}
+
+
+def lay_out(raw: dict, facts: Facts, adapters: list[str]) -> dict:
+    """The settings for the upstream config class: a null is absent, and every key is where upstream reads it."""
+    settings = copy.deepcopy(without_nulls(raw))
+    nested = settings["dflash_config"] = without_nulls(settings.get("dflash_config", {}))
+    moved = [name for name in TOP_KEYS if name in nested and name not in settings]
+    settings |= {name: nested[name] for name in moved}
+    if moved:
+        adapters.append(f"keys were copied from dflash_config to the top level, where upstream reads them: {', '.join(moved)}")
+    for name, value in facts.sizes.items():
+        for entries in (settings, nested):
+            if name in entries:
+                entries[name] = value  # 64.0 is 64
+    if "layer_types" not in settings and facts.sliding_window:
+        settings |= {
+            "layer_types": facts.layer_types,
+            "sliding_window": facts.sliding_window,
+            "use_sliding_window": True,
+        }
+        adapters.append("use_swa without layer_types: every layer slides, and upstream was told so in its own keys")
+    return settings
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
     path = directory / "config.json"
     raw, digest = read_json(path)
-    family, model_class = select_family(raw, path)
+    facts = config_rules.check(raw, path)
+    model_class = upstream_class(facts.family)
     adapters: list[str] = []
-    settings = copy.deepcopy(raw)
-    if family == "dspark":
-        lay_out_for_specforge(settings, path, adapters)
-    nested = settings.get("dflash_config", {})
-
-    for name in ("block_size", "mask_token_id", "target_layer_ids"):
-        if nested.get(name, settings.get(name)) is None:
-            raise Refused(f"{path}: {name} is missing at the top level and in dflash_config. Upstream would guess it.")
-    if settings.get("hidden_act", "silu") != "silu":
-        raise Refused(f"{path}: hidden_act is {settings['hidden_act']!r}, expected 'silu'.")
+    settings = lay_out(raw, facts, adapters)
+    if facts.family == "dspark":
+        lay_out_for_specforge(settings, adapters)
+    nested = settings["dflash_config"]
     if "num_target_layers" not in settings:
         # upstream computes the default tap ids even when they are given, and that needs this key
         settings["num_target_layers"] = max(nested.get("target_layer_ids", settings.get("target_layer_ids"))) + 4
@@ -87,31 +109,20 @@ def open_checkpoint(directory: Path) -> Checkpoint:
             "num_target_layers is absent from config.json; a value was supplied because upstream reads it "
             "for default tap ids that it then discards"
         )
-    if settings.get("head_dim") is None:
-        settings["head_dim"] = settings["hidden_size"] // settings["num_attention_heads"]
+    if "head_dim" not in settings:
+        settings["head_dim"] = facts.sizes["head_dim"]
         adapters.append(
             "head_dim is absent from config.json; hidden_size / num_attention_heads was supplied, because "
             "Qwen3Config would take 128"
         )
-    if "sliding_attention" in (settings.get("layer_types") or []):
-        if settings.get("sliding_window") is None:
-            raise Refused(f"{path}: layer_types has sliding layers but sliding_window is missing.")
-        if settings.get("use_sliding_window") is False:
-            raise Refused(f"{path}: layer_types has sliding layers but use_sliding_window is false. Remove one.")
-        if settings.get("use_sliding_window") is None:
-            settings["use_sliding_window"] = True
-            adapters.append(
-                "use_sliding_window is absent from config.json; true was supplied, because Qwen3Config "
-                "would drop the window of the sliding layers"
-            )
-    flatten_rope(settings, path, adapters)
+    lay_out_rope(settings, facts.rope, adapters)
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         config = model_class.config_class.from_dict(settings)
     except Exception as error:  # transformers raises many kinds
         raise Refused(f"{path}: the upstream config class refuses it: {type(error).__name__}: {error}") from error
-    checkpoint = Checkpoint(directory, raw, digest, family, model_class, config, settings, adapters)
+    checkpoint = Checkpoint(directory, raw, digest, facts, model_class, config, settings, adapters)
     check_config(checkpoint, path)
     return checkpoint
 
@@ -134,24 +145,24 @@ def check_config(checkpoint: Checkpoint, path: Path) -> None:
         "mask_token_id",
         "target_layer_ids",
     )
-    for name, written in checkpoint.raw.get("dflash_config", {}).items():
+    for name, written in checkpoint.settings["dflash_config"].items():
         if checkpoint.config.dflash_config.get(name) != written:
             raise Refused(
                 f"{path}: {name} is {written!r} in dflash_config but upstream holds "
                 f"{checkpoint.config.dflash_config.get(name)!r}."
             )
     for name in names:
-        written = checkpoint.raw.get(name)
+        written = checkpoint.settings.get(name)
         if written is not None and getattr(checkpoint.config, name, None) != written:
             raise Refused(
                 f"{path}: {name} is {written!r} but upstream resolved {getattr(checkpoint.config, name, None)!r}."
             )
-    if not checkpoint.raw.get("layer_types") and "sliding_attention" in checkpoint.config.layer_types:
+    if list(checkpoint.config.layer_types) != checkpoint.facts.layer_types:
         raise Refused(
-            f"{path}: layer_types is missing and upstream derives sliding layers from use_sliding_window and "
-            "max_window_layers. Write layer_types out."
+            f"{path}: upstream resolved the layers {list(checkpoint.config.layer_types)}, and the rules of configs "
+            f"{checkpoint.facts.layer_types}."
         )
-    check_rope(checkpoint.config, checkpoint.raw, path)
+    check_rope(checkpoint.config, checkpoint.facts, path)
 
 
 def build(checkpoint: Checkpoint, tensors: Tensors, dtype: torch.dtype) -> torch.nn.Module:
@@ -190,12 +201,12 @@ def geometry(checkpoint: Checkpoint, model) -> dict:
         "num_hidden_layers": len(model.layers),
         "block_size": model.block_size,
         "mask_token_id": int(model.mask_token_id),
-        "vocab_size": int(checkpoint.raw.get("vocab_size") or 0),
+        "vocab_size": checkpoint.facts.sizes.get("vocab_size", 0),
         "rms_norm_eps": model.norm.variance_epsilon,
         "attention_bias": first.q_proj.bias is not None,
         "target_layer_ids": list(model.target_layer_ids),
         "layer_types": list(model.config.layer_types),
-        "is_causal": layer_causality(checkpoint.family, checkpoint.raw, model),
+        "is_causal": layer_causality(checkpoint.facts, model),
         "sliding_window": [int(attention.sliding_window or 0) for attention in attentions],
         "rope": rope_geometry(model.config, model.rotary_emb),
         "harvest": "shifted" if checkpoint.family == "dspark" else "mask_fill",
@@ -203,9 +214,14 @@ def geometry(checkpoint: Checkpoint, model) -> dict:
         "output_multiplier": float(checkpoint.value("output_multiplier") or 1.0),
         "final_logit_softcapping": float(checkpoint.value("final_logit_softcapping") or 0.0),
     }
+    if record["is_causal"] != checkpoint.facts.is_causal:
+        raise Refused(
+            f"{checkpoint.directory}: upstream runs its layers with causality {record['is_causal']}, and the rules of "
+            f"configs say {checkpoint.facts.is_causal}."
+        )
     for attention in attentions:
         sliding = record["layer_types"][attention.layer_idx] == "sliding_attention"
-        expected = checkpoint.raw.get("sliding_window") if sliding else None
+        expected = checkpoint.facts.sliding_window if sliding else None
         if attention.sliding_window != expected:
             raise Refused(
                 f"{checkpoint.directory}: layer {attention.layer_idx} runs upstream with window "

@@ -1,52 +1,50 @@
-"""The rotary table of a config: what the upstream module makes of it, and what it should when the module forgets a key."""
+"""The rotary table of a config: what the upstream module makes of it."""
 
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
+from config_rules import Facts
 from lift import Float64Factories
 from refusal import Refused
 
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
 
-
-def flatten_rope(settings: dict, path: Path, adapters: list[str]) -> None:
-    """Upstream's rotary module reads one flat dictionary; per-layer ones that agree are folded into it."""
-    if settings.get("rope_parameters") and settings.get("rope_scaling"):
-        raise Refused(
-            f"{path}: both rope_parameters and rope_scaling are given; upstream would ignore the first. Keep one."
-        )
-    rope = settings.get("rope_parameters")
-    kinds = set(settings.get("layer_types") or [])
-    if isinstance(rope, dict) and rope and set(rope) <= {"full_attention", "sliding_attention"}:
-        used = [rope[kind] for kind in sorted(kinds or {"full_attention"}) if kind in rope]
-        if not used or any(entry != used[0] for entry in used):
-            raise Refused(f"{path}: rope_parameters differ by layer type, which the upstream drafter cannot express.")
-        settings["rope_parameters"] = dict(used[0])
+def lay_out_rope(settings: dict, rope: dict, adapters: list[str]) -> None:
+    """Upstream's rotary module reads one flat dictionary: entries per layer type that agree, and two sections that say
+    the same, become one."""
+    sections = [settings[name] for name in ("rope_parameters", "rope_scaling") if settings.get(name)]
+    nested = any({"full_attention", "sliding_attention"} & set(section) for section in sections)
+    nowhere = rope and "original_max_position_embeddings" not in rope
+    outside = {**settings, **settings["dflash_config"]}.get("original_max_position_embeddings") if nowhere else None
+    if nested:
         adapters.append(
             "rope_parameters is given per layer type with equal entries; it was flattened, because the "
             "upstream rotary module reads one entry"
         )
+    if len(sections) == 2:
+        adapters.append("rope_parameters and rope_scaling are both given; upstream, which reads one, was given both as one")
+    if outside is not None:
+        adapters.append("original_max_position_embeddings was copied into the rope section, where upstream reads it")
+    if nested or len(sections) == 2 or outside is not None:
+        settings.pop("rope_scaling", None)
+        settings["rope_parameters"] = dict(rope)
+        if outside is not None:
+            settings["rope_parameters"]["original_max_position_embeddings"] = outside
 
 
-def check_rope(config, raw: dict, path: Path) -> None:
-    """Refuses a scaling that is not supported and a theta that did not reach the upstream config."""
+def check_rope(config, facts: Facts, path: Path) -> None:
+    """Refuses a theta, a type or a partial rotation that did not reach the upstream config as the rules resolved it."""
     rope = config.rope_parameters
-    if rope["rope_type"] not in ROPE_TYPES:
-        raise Refused(f"{path}: rope type {rope['rope_type']!r} is not one of {', '.join(ROPE_TYPES)}.")
-    written = raw.get("rope_theta")
-    if written is not None and rope["rope_theta"] != written:
-        raise Refused(
-            f"{path}: rope_theta is {written!r} at the top level but upstream resolved {rope['rope_theta']!r}."
-        )
-    if rope["rope_theta"] is None or (written is None and "rope_theta" not in json.dumps(raw)):
-        raise Refused(f"{path}: rope_theta is missing. Upstream would take 10000.")
+    expected = {"rope_theta": facts.theta, "rope_type": facts.rope_type, "partial_rotary_factor": facts.partial}
+    for name, value in expected.items():
+        found = rope.get(name, 1.0 if name == "partial_rotary_factor" else None)
+        if found != value:
+            raise Refused(f"{path}: {name} is {value!r} by the rules of configs, but upstream resolved {found!r}.")
 
 
 def rotary_dim(config) -> int:
@@ -54,23 +52,14 @@ def rotary_dim(config) -> int:
 
 
 def make_rotary(config) -> Qwen3RotaryEmbedding:
-    """The upstream rotary module, with transformers' own partial table where the module forgets the factor."""
-    rotary = Qwen3RotaryEmbedding(config)
-    if config.rope_parameters["rope_type"] == "default" and rotary_dim(config) != config.head_dim:
-        rotary.inv_freq.data = init_table(config)
-        rotary.original_inv_freq.data = rotary.inv_freq.clone()
-    return rotary
+    return Qwen3RotaryEmbedding(config)
 
 
 def init_table(config) -> torch.Tensor:
     config = copy.deepcopy(config)
     kind = config.rope_parameters["rope_type"]
-    if kind == "default" and rotary_dim(config) == config.head_dim:
-        return Qwen3RotaryEmbedding.compute_default_rope_parameters(config)[0]
     if kind == "default":
-        # linear scaling by one is the default formula, and that function honours partial_rotary_factor
-        config.rope_parameters = {**config.rope_parameters, "rope_type": "linear", "factor": 1.0}
-        kind = "linear"
+        return Qwen3RotaryEmbedding.compute_default_rope_parameters(config)[0]
     return ROPE_INIT_FUNCTIONS[kind](config)[0]
 
 

@@ -2,87 +2,15 @@
  * test_config.c - what a config.json resolves to.
  *
  * Each stored real config is loaded and compared with its published facts; small edited configs show one rule each. The
- * refusals are in test_config_refusals.c.
+ * verdicts are in test_config_rules.c.
  */
 #include "suites.h"
 
 #include "config_cases.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define MODEL                                                                                                          \
-    "\"model_type\":\"qwen3\",\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_attention_heads\":6,"                   \
-    "\"num_key_value_heads\":2,\"head_dim\":16,\"intermediate_size\":96,\"num_hidden_layers\":2,"                      \
-    "\"rms_norm_eps\":1e-6,\"block_size\":5,\"mask_token_id\":500,\"num_target_layers\":12,\"vocab_size\":512,"        \
-    "\"max_position_embeddings\":4096,"
-
-const char config_plain[] = "{\"architectures\":[\"DFlashDraftModel\"]," MODEL
-                            "\"rope_theta\":1000000,\"dflash_config\":{\"target_layer_ids\":[1,4,9]}}";
-const char config_sliding[] =
-    "{\"architectures\":[\"DFlashDraftModel\"]," MODEL
-    "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1000000},\"target_layer_ids\":[1,4,9],"
-    "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"sliding_window\":16,\"use_sliding_window\":true}";
-const char config_yarn[] =
-    "{\"architectures\":[\"DFlashDraftModel\"]," MODEL "\"rope_theta\":10000,\"target_layer_ids\":[1,4,9],"
-    "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":1024}}";
-const char config_llama3[] = "{\"architectures\":[\"DFlashDraftModel\"]," MODEL "\"target_layer_ids\":[1,4,9],"
-                             "\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":500000,\"factor\":8,"
-                             "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":1024}}";
-const char config_nested[] =
-    "{\"architectures\":[\"DFlashDraftModel\"]," MODEL "\"target_layer_ids\":[1,4,9],"
-    "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"sliding_window\":16,\"use_sliding_window\":true,"
-    "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":1000000},"
-    "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":1000000}}}";
-const char config_dflash2[] =
-    "{\"architectures\":[\"DFlash2DraftModel\"]," MODEL "\"rope_theta\":1000000,\"target_layer_ids\":[1,4,9],"
-    "\"dflash_config\":{\"conv_kernel_size\":2,\"conv_group_size\":16,\"selector_rank\":8,\"selector_top_k\":4}}";
-const char config_dspark[] = "{\"architectures\":[\"Qwen3DSparkModel\"]," MODEL
-                             "\"rope_theta\":1000000,\"target_layer_ids\":[-1,4,9],\"markov_rank\":8,"
-                             "\"enable_confidence_head\":true,\"confidence_head_with_markov\":true}";
-
-df_status config_parse(const char *text, df_config *config, df_error *err) {
-    return df_config_parse(text, strlen(text), "test config", config, err);
-}
-
-void config_must_load(const char *text, df_config *config) {
-    df_error err = {0};
-    ck_assert_msg(config_parse(text, config, &err) == DF_OK, "%s: %s", err.code, err.message);
-}
-
-/* Sets "key" or "section.key" to a JSON value, creating the section; a NULL value deletes the key. */
-static void edit_one(cJSON *root, const char *path, const char *json) {
-    cJSON *object = root;
-    const char *dot = strchr(path, '.');
-    if (dot != NULL) {
-        char section[64];
-        snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
-        object = cJSON_GetObjectItemCaseSensitive(root, section);
-        if (object == NULL) object = cJSON_AddObjectToObject(root, section);
-        ck_assert_ptr_nonnull(object);
-        path = dot + 1;
-    }
-    cJSON_DeleteItemFromObjectCaseSensitive(object, path);
-    if (json == NULL) return;
-    cJSON *value = cJSON_CreateRaw(json); /* printed as it stands, so that 1e999 and the last digit survive */
-    ck_assert_ptr_nonnull(value);
-    ck_assert(cJSON_AddItemToObject(object, path, value));
-}
-
-df_status config_parse_edited(const edit *change, df_config *config, df_error *err) {
-    cJSON *root = cJSON_Parse(change->base);
-    ck_assert_ptr_nonnull(root);
-    edit_one(root, change->path, change->json);
-    if (change->path2 != NULL) edit_one(root, change->path2, change->json2);
-    char *text = cJSON_PrintUnformatted(root);
-    ck_assert_ptr_nonnull(text);
-    const df_status status = config_parse(text, config, err);
-    cJSON_free(text);
-    cJSON_Delete(root);
-    return status;
-}
 
 static void must_load_edited(edit change, df_config *config) {
     df_error err = {0};
@@ -238,25 +166,25 @@ END_TEST
 
 START_TEST(the_family_comes_from_architectures_and_projector_type) {
     df_config c;
-    config_must_load(config_plain, &c);
+    config_must_load(config_base("plain"), &c);
     ck_assert_int_eq(c.family, DF_FAMILY_DFLASH);
-    must_load_edited((edit){config_plain, "dflash_config.projector_type", "\"dspark\"", NULL, NULL}, &c);
+    must_load_edited((edit){"plain", "dflash_config.projector_type", "\"dspark\"", NULL, NULL}, &c);
     ck_assert_int_eq(c.family, DF_FAMILY_DSPARK);
     ck_assert_int_eq(c.harvest, DF_HARVEST_SHIFTED);
-    must_load_edited((edit){config_plain, "dflash_config.projector_type", "\"dflash\"", "markov_rank", "0"}, &c);
+    must_load_edited((edit){"plain", "dflash_config.projector_type", "\"dflash\"", "markov_rank", "0"}, &c);
     ck_assert_int_eq(c.family, DF_FAMILY_DFLASH);
-    must_load_edited((edit){config_dspark, "architectures", "[\"KimiK3DSparkModel\"]", NULL, NULL}, &c);
+    must_load_edited((edit){"dspark", "architectures", "[\"KimiK3DSparkModel\"]", NULL, NULL}, &c);
     ck_assert_int_eq(c.family, DF_FAMILY_DSPARK);
 }
 END_TEST
 
 START_TEST(the_same_value_in_two_places_is_accepted) {
     df_config c;
-    must_load_edited((edit){config_plain, "dflash_config.block_size", "5", "target_layer_ids", "[1,4,9]"}, &c);
+    must_load_edited((edit){"plain", "dflash_config.block_size", "5", "target_layer_ids", "[1,4,9]"}, &c);
     ck_assert_int_eq(c.block, 5);
     ck_assert_int_eq(c.n_taps, 3);
-    must_load_edited(
-        (edit){config_plain, "rope_parameters.rope_theta", "1000000.0", "dflash_config.mask_token_id", "null"}, &c);
+    must_load_edited((edit){"plain", "rope_parameters.rope_theta", "1000000.0", "dflash_config.mask_token_id", "null"},
+                     &c);
     ck_assert_double_eq(c.rope.theta, 1e6);
     ck_assert_int_eq(c.mask_token_id, 500);
 }
@@ -264,30 +192,30 @@ END_TEST
 
 START_TEST(head_dim_defaults_to_hidden_over_heads) {
     df_config c;
-    must_load_edited((edit){config_plain, "head_dim", NULL, "num_attention_heads", "4"}, &c);
+    must_load_edited((edit){"plain", "head_dim", NULL, "num_attention_heads", "4"}, &c);
     ck_assert_int_eq(c.head_dim, 16);
-    must_load_edited((edit){config_plain, "head_dim", "null", "num_attention_heads", "2"}, &c);
+    must_load_edited((edit){"plain", "head_dim", "null", "num_attention_heads", "2"}, &c);
     ck_assert_int_eq(c.head_dim, 32);
 }
 END_TEST
 
 START_TEST(causality_follows_the_layer_type_unless_it_is_explicit) {
     df_config c;
-    config_must_load(config_sliding, &c);
+    config_must_load(config_base("sliding"), &c);
     ck_assert(c.layer[0].sliding && c.layer[0].causal && c.layer[0].window == 16);
     ck_assert(!c.layer[1].sliding && !c.layer[1].causal && c.layer[1].window == 0);
-    must_load_edited((edit){config_sliding, "is_causal", "false", NULL, NULL}, &c);
+    must_load_edited((edit){"sliding", "is_causal", "false", NULL, NULL}, &c);
     ck_assert(!c.layer[0].causal && !c.layer[1].causal);
-    must_load_edited((edit){config_sliding, "dflash_config.is_causal", "true", NULL, NULL}, &c);
+    must_load_edited((edit){"sliding", "dflash_config.is_causal", "true", NULL, NULL}, &c);
     ck_assert(c.layer[0].causal && c.layer[1].causal);
-    must_load_edited((edit){config_sliding, "is_causal", "null", "sliding_window_non_causal", "false"}, &c);
+    must_load_edited((edit){"sliding", "is_causal", "null", "sliding_window_non_causal", "false"}, &c);
     ck_assert(c.layer[0].causal && !c.layer[1].causal);
 }
 END_TEST
 
 START_TEST(use_swa_with_explicit_causality_makes_every_layer_slide) {
     df_config c;
-    must_load_edited((edit){config_plain, "is_causal", "false", "dflash_config",
+    must_load_edited((edit){"plain", "is_causal", "false", "dflash_config",
                             "{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}"},
                      &c);
     for (int i = 0; i < 2; i++) ck_assert(c.layer[i].sliding && !c.layer[i].causal && c.layer[i].window == 24);
@@ -297,18 +225,18 @@ END_TEST
 
 START_TEST(an_unused_window_leaves_no_trace) {
     df_config c;
-    must_load_edited((edit){config_plain, "sliding_window", "4096", "use_sliding_window", "false"}, &c);
+    must_load_edited((edit){"plain", "sliding_window", "4096", "use_sliding_window", "false"}, &c);
     ck_assert_int_eq(c.sliding_window, 0);
     ck_assert(!c.layer[0].sliding && c.layer[0].window == 0);
-    must_load_edited((edit){config_plain, "sliding_window", "4096", "use_sliding_window", "true"}, &c);
+    must_load_edited((edit){"plain", "sliding_window", "4096", "use_sliding_window", "true"}, &c);
     ck_assert_int_eq(c.sliding_window, 0);
 }
 END_TEST
 
 START_TEST(both_config_generations_give_the_same_rope) {
     df_config old, young;
-    config_must_load(config_yarn, &old);
-    must_load_edited((edit){config_yarn, "rope_scaling", "null", "rope_parameters",
+    config_must_load(config_base("yarn"), &old);
+    must_load_edited((edit){"yarn", "rope_scaling", "null", "rope_parameters",
                             "{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":1024}"},
                      &young);
     ck_assert_mem_eq(&old.rope, &young.rope, sizeof old.rope);
@@ -316,9 +244,9 @@ START_TEST(both_config_generations_give_the_same_rope) {
     ck_assert_double_eq(old.rope.beta_fast, 32);
     ck_assert_double_eq(old.rope.beta_slow, 1);
     ck_assert(old.rope.truncate);
-    must_load_edited((edit){config_plain, "rope_scaling", "null", "rope_parameters", "{}"}, &young);
+    must_load_edited((edit){"plain", "rope_scaling", "null", "rope_parameters", "{}"}, &young);
     ck_assert_int_eq(young.rope.type, DF_ROPE_DEFAULT);
-    config_must_load(config_nested, &young);
+    config_must_load(config_base("nested"), &young);
     ck_assert_int_eq(young.rope.type, DF_ROPE_LINEAR);
     ck_assert_double_eq(young.rope.factor, 2);
     ck_assert_double_eq(young.rope.theta, 1e6);
@@ -327,8 +255,8 @@ END_TEST
 
 START_TEST(only_layer_types_that_occur_matter_in_nested_rope) {
     df_config c;
-    must_load_edited((edit){config_nested, "rope_parameters.sliding_attention", "{\"rope_type\":\"dynamic\"}",
-                            "layer_types", "[\"full_attention\",\"full_attention\"]"},
+    must_load_edited((edit){"nested", "rope_parameters.sliding_attention", "{\"rope_type\":\"dynamic\"}", "layer_types",
+                            "[\"full_attention\",\"full_attention\"]"},
                      &c);
     ck_assert_int_eq(c.rope.type, DF_ROPE_LINEAR);
 }
@@ -336,71 +264,71 @@ END_TEST
 
 START_TEST(yarn_defaults_and_explicit_values_are_told_apart) {
     df_config c;
-    must_load_edited((edit){config_yarn, "rope_scaling.attention_factor", "1.5", "rope_scaling.truncate", "false"}, &c);
+    must_load_edited((edit){"yarn", "rope_scaling.attention_factor", "1.5", "rope_scaling.truncate", "false"}, &c);
     ck_assert(c.rope.has_attention_factor && !c.rope.truncate);
     ck_assert_double_eq(c.rope.attention_factor, 1.5);
-    must_load_edited((edit){config_yarn, "rope_scaling.beta_fast", "0", "rope_scaling.beta_slow", "null"}, &c);
+    must_load_edited((edit){"yarn", "rope_scaling.beta_fast", "0", "rope_scaling.beta_slow", "null"}, &c);
     ck_assert_double_eq(c.rope.beta_fast, 32);
     ck_assert_double_eq(c.rope.beta_slow, 1);
-    must_load_edited((edit){config_yarn, "rope_scaling.mscale", "1", "rope_scaling.mscale_all_dim", "0.5"}, &c);
+    must_load_edited((edit){"yarn", "rope_scaling.mscale", "1", "rope_scaling.mscale_all_dim", "0.5"}, &c);
     ck_assert_double_eq(c.rope.mscale, 1);
     ck_assert_double_eq(c.rope.mscale_all_dim, 0.5);
-    must_load_edited((edit){config_yarn, "rope_scaling.original_max_position_embeddings", NULL, NULL, NULL}, &c);
+    must_load_edited((edit){"yarn", "rope_scaling.original_max_position_embeddings", NULL, NULL, NULL}, &c);
     ck_assert_int_eq(c.rope.original_max_position, 4096);
-    must_load_edited((edit){config_yarn, "rope_scaling.factor", "null", NULL, NULL}, &c);
+    must_load_edited((edit){"yarn", "rope_scaling.factor", "null", NULL, NULL}, &c);
     ck_assert_double_eq(c.rope.factor, 4);
 }
 END_TEST
 
 START_TEST(llama3_and_partial_rotary_load) {
     df_config c;
-    config_must_load(config_llama3, &c);
+    config_must_load(config_base("llama3"), &c);
     ck_assert_int_eq(c.rope.type, DF_ROPE_LLAMA3);
     ck_assert_double_eq(c.rope.factor, 8);
     ck_assert_double_eq(c.rope.low_freq_factor, 1);
     ck_assert_double_eq(c.rope.high_freq_factor, 4);
     ck_assert_int_eq(c.rope.original_max_position, 1024);
-    must_load_edited((edit){config_plain, "partial_rotary_factor", "0.25", NULL, NULL}, &c);
+    must_load_edited((edit){"yarn", "partial_rotary_factor", "0.25", NULL, NULL}, &c);
     ck_assert_int_eq(c.rope.rotary_dim, 4);
-    must_load_edited((edit){config_plain, "rope_parameters.partial_rotary_factor", "0.5", NULL, NULL}, &c);
+    must_load_edited((edit){"llama3", "rope_parameters.partial_rotary_factor", "0.5", NULL, NULL}, &c);
     ck_assert_int_eq(c.rope.rotary_dim, 8);
 }
 END_TEST
 
 START_TEST(dspark_heads_load_in_both_config_styles) {
     df_config c;
-    config_must_load(config_dspark, &c);
+    config_must_load(config_base("dspark"), &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_VANILLA);
     ck_assert_int_eq(c.markov_rank, 8);
     ck_assert(c.confidence && c.confidence_with_markov);
     ck_assert_int_eq(c.taps[0], -1);
-    must_load_edited((edit){config_plain, "architectures", "[\"DSparkDraftModel\"]", "dflash_config",
+    must_load_edited((edit){"plain", "architectures", "[\"DSparkDraftModel\"]", "dflash_config",
                             "{\"target_layer_ids\":[1],\"projector_type\":\"dspark\",\"markov_rank\":4,"
                             "\"markov_head_type\":\"rnn\",\"confidence_head_alpha\":1.0}"},
                      &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_RNN);
     ck_assert_int_eq(c.markov_rank, 4);
     ck_assert(c.confidence && !c.confidence_with_markov);
-    must_load_edited((edit){config_dspark, "markov_head_type", "\"gated\"", "enable_confidence_head", "false"}, &c);
+    must_load_edited((edit){"dspark", "markov_head_type", "\"gated\"", "enable_confidence_head", "false"}, &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_GATED);
     ck_assert(!c.confidence && !c.confidence_with_markov);
-    must_load_edited((edit){config_dspark, "markov_head_type", "\"Gated\"", NULL, NULL}, &c);
+    must_load_edited((edit){"dspark", "markov_head_type", "\"Gated\"", NULL, NULL}, &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_GATED);
-    must_load_edited((edit){config_plain, "confidence_head_alpha", "0", "confidence_head_with_markov", "false"}, &c);
+    must_load_edited((edit){"plain", "confidence_head_alpha", "0", "confidence_head_with_markov", "false"}, &c);
     ck_assert_int_eq(c.family, DF_FAMILY_DFLASH);
-    must_load_edited((edit){config_dspark, "markov_rank", "0", "confidence_head_with_markov", NULL}, &c);
+    must_load_edited((edit){"dspark", "markov_rank", "0", "confidence_head_with_markov", NULL}, &c);
     ck_assert_int_eq(c.markov, DF_MARKOV_NONE);
     ck_assert(c.confidence && !c.confidence_with_markov);
 }
 END_TEST
 
-START_TEST(keys_that_agree_with_the_family_and_unknown_keys_load) {
+START_TEST(keys_that_agree_with_the_family_load) {
     df_config c;
-    must_load_edited((edit){config_dspark, "shift_label", "true", "sample_from_anchor", "true"}, &c);
+    must_load_edited((edit){"dspark", "shift_label", "true", "sample_from_anchor", "true"}, &c);
     ck_assert_int_eq(c.harvest, DF_HARVEST_SHIFTED);
-    must_load_edited((edit){config_plain, "shift_label", "false", "is_neox_style", "true"}, &c);
+    must_load_edited((edit){"plain", "shift_label", "false", "is_neox_style", "true"}, &c);
     ck_assert_int_eq(c.harvest, DF_HARVEST_MASK_FILL);
-    must_load_edited((edit){config_plain, "text_config", "{\"hidden_size\":7}", "attention_bias", "true"}, &c);
+    must_load_edited((edit){"plain", "attention_bias", "true", NULL, NULL}, &c);
     ck_assert_int_eq(c.hidden, 64);
     ck_assert(c.attention_bias);
 }
@@ -408,7 +336,7 @@ END_TEST
 
 START_TEST(an_absent_vocabulary_is_zero_for_dflash) {
     df_config c;
-    must_load_edited((edit){config_plain, "vocab_size", NULL, "num_target_layers", NULL}, &c);
+    must_load_edited((edit){"plain", "vocab_size", NULL, "num_target_layers", NULL}, &c);
     ck_assert_int_eq(c.vocab, 0);
     ck_assert_int_eq(c.n_target_layers, 0);
 }
@@ -417,8 +345,8 @@ END_TEST
 START_TEST(white_space_and_an_escaped_backslash_do_not_disturb) {
     df_config c;
     char text[2048];
-    snprintf(text, sizeof text, "%.*s,\"note\":\"\\\\u0000 \xe2\x82\xac\"} \r\n\t ", (int)strlen(config_plain) - 1,
-             config_plain);
+    snprintf(text, sizeof text, "%.*s,\"_name_or_path\":\"\\\\u0000 \xe2\x82\xac\"} \r\n\t ",
+             (int)strlen(config_base("plain")) - 1, config_base("plain"));
     config_must_load(text, &c);
     ck_assert_int_eq(c.hidden, 64);
 }
@@ -442,11 +370,12 @@ Suite *suite_config(void) {
     tcase_add_test(loads, yarn_defaults_and_explicit_values_are_told_apart);
     tcase_add_test(loads, llama3_and_partial_rotary_load);
     tcase_add_test(loads, dspark_heads_load_in_both_config_styles);
-    tcase_add_test(loads, keys_that_agree_with_the_family_and_unknown_keys_load);
+    tcase_add_test(loads, keys_that_agree_with_the_family_load);
     tcase_add_test(loads, an_absent_vocabulary_is_zero_for_dflash);
     tcase_add_test(loads, white_space_and_an_escaped_backslash_do_not_disturb);
     suite_add_tcase(suite, loads);
 
+    config_add_rules(suite);
     config_add_refusals(suite);
     return suite;
 }

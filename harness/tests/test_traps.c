@@ -19,28 +19,36 @@
 
 static void load_with(const char *more, df_config *config) {
     char text[4096];
-    snprintf(text, sizeof text, "{%s,%s", more, config_plain + 1);
+    snprintf(text, sizeof text, "{%s,%s", more, config_base("plain") + 1);
     config_must_load(text, config);
 }
 
 START_TEST(a_key_is_what_the_parser_says_and_not_what_the_text_looks_like) {
     static const char *const decoys[] = {
-        "\"note\":\"\\\"hidden_size\\\": 999,\"",               /* inside a string */
-        "\"training\":{\"hidden_size\":999}",                   /* of another object */
-        "\"history\":[{\"hidden_size\":999,\"block_size\":9}]", /* of an object in a list */
-        "\"Hidden_Size\":999",                                  /* another key: names are case-sensitive */
-        "\"hidden_size_extra\":999,\"my_hidden_size\":999",     /* another key: the name is a part of it */
+        "\"_name_or_path\":\"\\\"hidden_size\\\": 999,\"",       /* inside a string */
+        "\"auto_map\":{\"hidden_size\":999}",                    /* of another object */
+        "\"id2label\":[{\"hidden_size\":999,\"block_size\":9}]", /* of an object in a list */
     };
     df_config config;
+    df_error err = {0};
     for (size_t i = 0; i < sizeof decoys / sizeof *decoys; i++) {
         load_with(decoys[i], &config);
         ck_assert_int_eq(config.hidden, 64);
         ck_assert_int_eq(config.block, 5);
     }
+    static const char *const others[] = {
+        "\"Hidden_Size\":999",    /* another key: names are case-sensitive */
+        "\"my_hidden_size\":999", /* another key: the name is a part of it */
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char text[4096];
+        snprintf(text, sizeof text, "{%s,%s", others[i], config_base("plain") + 1);
+        ck_assert_int_eq(config_parse(text, &config, &err), DF_ERR_REFUSED);
+        ck_assert_str_eq(err.code, "config.key.unread");
+    }
     /* and a key written with an escape is that key, so it is there twice */
     char text[4096];
-    df_error err = {0};
-    snprintf(text, sizeof text, "{\"hidden\\u005fsize\":999,%s", config_plain + 1);
+    snprintf(text, sizeof text, "{\"hidden\\u005fsize\":999,%s", config_base("plain") + 1);
     ck_assert_int_eq(config_parse(text, &config, &err), DF_ERR_REFUSED);
     ck_assert_msg(strstr(err.message, "hidden_size") != NULL, "%s: %s", err.code, err.message);
 }
@@ -48,7 +56,7 @@ END_TEST
 
 START_TEST(without_layer_types_every_layer_is_full_and_sees_both_ways) {
     df_config config;
-    config_must_load(config_plain, &config);
+    config_must_load(config_base("plain"), &config);
     for (int i = 0; i < config.n_layers; i++)
         ck_assert(!config.layer[i].sliding && !config.layer[i].causal && config.layer[i].window == 0);
     load_with("\"sliding_window\":16", &config); /* a window that no layer uses */
@@ -59,7 +67,7 @@ END_TEST
 START_TEST(taps_keep_the_order_in_which_they_are_given) {
     df_config config;
     df_error err = {0};
-    const edit unsorted = {config_plain, "dflash_config.target_layer_ids", "[9,1,4]", NULL, NULL};
+    const edit unsorted = {"plain", "dflash_config.target_layer_ids", "[9,1,4]", NULL, NULL};
     ck_assert_int_eq(config_parse_edited(&unsorted, &config, &err), DF_OK);
     ck_assert(config.taps[0] == 9 && config.taps[1] == 1 && config.taps[2] == 4);
 }
@@ -68,9 +76,9 @@ END_TEST
 START_TEST(the_embedding_output_is_a_tap_for_dspark_alone) {
     df_config config;
     df_error err = {0};
-    config_must_load(config_dspark, &config);
+    config_must_load(config_base("dspark"), &config);
     ck_assert_int_eq(config.taps[0], -1);
-    const edit plain = {config_plain, "dflash_config.target_layer_ids", "[-1,4,9]", NULL, NULL};
+    const edit plain = {"plain", "dflash_config.target_layer_ids", "[-1,4,9]", NULL, NULL};
     ck_assert_int_eq(config_parse_edited(&plain, &config, &err), DF_ERR_REFUSED);
     ck_assert_str_eq(err.code, "config.taps.range");
 }
