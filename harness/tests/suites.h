@@ -58,6 +58,7 @@
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \
+    X(process)                                                                                                         \
     X(bench)                                                                                                           \
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
