@@ -5,13 +5,16 @@
 #include "cli_case.h"
 
 #include "process.h"
+#include "startup.h"
 #include "suites.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static df_error err;
 
@@ -91,6 +94,30 @@ START_TEST(an_interruption_is_heard_where_it_was_blocked) {
 }
 END_TEST
 
+/* In a process of its own: with these streams closed (a bit each), the next file gets none of their numbers, and what
+ * is written to them or read from them fails as it would have. */
+static int startup_with_closed(int streams) {
+    for (int fd = 0; fd <= 2; fd++)
+        if ((streams >> fd & 1) != 0) close(fd);
+    if (!dp_startup()) return 1;
+    if (open("README.md", O_RDONLY) <= 2) return 2;
+    for (int fd = 0; fd <= 2; fd++) {
+        char byte = 0;
+        if ((streams >> fd & 1) != 0 && (fd == 0 ? read(fd, &byte, 1) : write(fd, &byte, 1)) >= 0) return 3;
+    }
+    return 0;
+}
+
+START_TEST(the_number_of_a_closed_stream_goes_to_no_file) {
+    int status;
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) _exit(startup_with_closed(_i));
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x with streams %d closed", status, _i);
+}
+END_TEST
+
 /* The program, started by a shell with a stream closed. What is printed goes to a file only where the stream is open.
  */
 static int with_closed(const char *stream, const char *more) {
@@ -140,6 +167,7 @@ Suite *suite_process(void) {
     tcase_add_test(tests, a_program_whose_end_nobody_knows_is_an_error_and_no_success);
     tcase_add_test(tests, a_program_starts_with_no_signal_ignored_or_blocked);
     tcase_add_test(tests, an_interruption_is_heard_where_it_was_blocked);
+    tcase_add_loop_test(tests, the_number_of_a_closed_stream_goes_to_no_file, 0, 8);
     tcase_add_test(tests, a_closed_stream_is_no_place_for_a_file);
     suite_add_tcase(suite, tests);
     return suite;
