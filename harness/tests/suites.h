@@ -10,6 +10,7 @@
     X(tanh)                                                                                                            \
     X(canon)                                                                                                           \
     X(ops)                                                                                                             \
+    X(processors)                                                                                                      \
     X(config)                                                                                                          \
     X(safetensors)                                                                                                     \
     X(quant)                                                                                                           \
