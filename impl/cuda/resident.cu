@@ -143,6 +143,8 @@ extern "C" df_status df_cuda_run_phase(df_engine *engine, int kind, int dtype, b
     const df_cuda_scope scope(df_cuda_of(engine)->device);
     dc_resident *r = df_cuda_of(engine)->resident;
     TRY(scope.check(err));
+    *ran = false;
+    if (r == nullptr) return DF_OK; /* class cublas has no such kernel */
     TRY(dc_ask_blocks(r, err));
     const int blocks = r->fast ? r->fast_blocks : r->exact_blocks;
     *ran = blocks > 0;
