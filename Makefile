@@ -23,7 +23,7 @@ FLAGS_avx2    := -mavx2 -mfma -mf16c
 FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512
 ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 
-IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c impl/cpu/heads.c) \
+IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c impl/cpu/processors.c impl/cpu/heads.c) \
                 $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
 # The CUDA backend, where nvcc is. CUDA_ARCHS=90 builds for one architecture alone, which is quicker; the last one listed
 # also leaves PTX for devices to come. -fmad=false: as -ffp-contract=off. cuBLAS is loaded by the class that needs it, from
@@ -170,7 +170,7 @@ $(BUILD)/build_facts.h: build-facts
 
 # The files that a record of a GPU stands for: what computes, what judges, and by what.
 JUDGES := admission approx bounds bracket chain compare envelope evaluate evaluate_attention evaluate_heads \
-          evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted identity_arms identity_case \
+          evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted ids identity_arms identity_case \
           identity_digests identity_history identity_pair identity_rows identity_run identity_schedule \
           identity_subject isolated isolated_judge proposal provenance recording rounds run_check sha256 \
           sha256_compress sha256_native stage_set stage_values store store_dataset store_h5 store_record

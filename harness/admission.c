@@ -5,6 +5,7 @@
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
+#include "ids.h"
 #include "shortest.h"
 #include "store_dataset.h"
 
@@ -280,6 +281,8 @@ df_status dp_admit(const char *checkpoint, const char *oracle, df_precision prec
     const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
     if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
     if (status == DF_OK) status = check_stage_list(out, err);
+    const dp_ids_subject ids = {out->oracle, &out->config, &out->stages, out->vocab};
+    if (status == DF_OK) status = dp_ids_check(&ids, err);
     if (status == DF_OK) status = read_inputs(out, err);
     if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;

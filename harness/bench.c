@@ -70,7 +70,8 @@ static df_status begin_session(const dp_bench *b, dp_bench_session *s, df_error 
                                        .numeric_class = b->numeric_class,
                                        .products = b->products,
                                        .threads = b->threads_asked,
-                                       .isa = b->isa_asked};
+                                       .isa = b->isa_asked,
+                                       .device = b->device_asked};
     *s = (dp_bench_session){.engine = NULL};
     return df_engine_create(&options, &s->engine, err);
 }
@@ -86,7 +87,8 @@ static df_status measure_check(dp_bench *b, df_error *err) {
                                       .isa = b->isa_asked,
                                       .backend = b->backend,
                                       .numeric_class = b->numeric_class,
-                                      .products = b->products};
+                                      .products = b->products,
+                                      .device = b->device_asked};
     dp_check(&options, &result);
     b->check = result.total_seconds;
     const dp_verdict verdict = result.verdict;

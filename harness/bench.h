@@ -27,6 +27,7 @@ typedef struct dp_bench {
     df_backend backend;
     df_class numeric_class;
     df_products products;
+    int device_asked;  /* number of the CUDA device */
     int threads_asked; /* 0 = all cores */
     long context, repeat;
     /* figures, in seconds and bytes */

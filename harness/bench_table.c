@@ -127,8 +127,11 @@ typedef struct subject {
 } subject;
 
 static df_status open_engine(const dp_table *t, df_class numeric_class, df_engine **out, df_error *err) {
-    const df_engine_options options = {
-        .backend = t->backend, .numeric_class = numeric_class, .threads = t->threads, .isa = t->isa};
+    const df_engine_options options = {.backend = t->backend,
+                                       .numeric_class = numeric_class,
+                                       .threads = t->threads,
+                                       .isa = t->isa,
+                                       .device = t->device_asked};
     return df_engine_create(&options, out, err);
 }
 

@@ -51,6 +51,7 @@ typedef struct dp_table_geometry {
 typedef struct dp_table {
     /* what to measure */
     df_backend backend;
+    int device_asked; /* number of the CUDA device */
     df_isa isa;
     int threads; /* 0 = all cores; set to their number by the run */
     long context, repeat;

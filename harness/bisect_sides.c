@@ -12,13 +12,18 @@ enum { WORD = 64, MOST_THREADS = 1024 };
 
 static bool apply(const char *key, const char *value, dp_run_setup *setup) {
     df_engine_options *engine = &setup->engine;
-    long threads = 0;
+    long threads = 0, device = 0;
     if (strcmp(key, "isa") == 0) return dp_parse_isa(value, &engine->isa);
     if (strcmp(key, "precision") == 0) return setup->has_precision = df_precision_parse(value, &setup->precision);
     if (strcmp(key, "products") == 0) return df_products_parse(value, &engine->products);
     if (strcmp(key, "threads") == 0) {
         const bool good = dp_parse_int(value, 1, MOST_THREADS, &threads);
         engine->threads = (int)threads;
+        return good;
+    }
+    if (strcmp(key, "device") == 0) {
+        const bool good = dp_parse_device(value, &device);
+        engine->device = (int)device;
         return good;
     }
     if (strcmp(key, "backend") == 0) return dp_parse_backend(value, &engine->backend);
@@ -35,7 +40,7 @@ df_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, df
         if (equals != NULL) *equals = '\0';
         if (equals == NULL || !apply(word, equals + 1, setup))
             return df_fail(err, DF_ERR_ARGUMENT, "bisect.side",
-                           "'%.*s' is no setting: expected backend=cpu|cuda, class=exact|cublas|fast, "
+                           "'%.*s' is no setting: expected backend=cpu|cuda, device=N, class=exact|cublas|fast, "
                            "products=f32|tf32|bf16, isa=generic|avx2|avx512, threads=N or precision=MODE, divided by "
                            "commas.",
                            (int)(end - at), text + at);

@@ -198,6 +198,7 @@ int cmd_bench(int argc, char **argv) {
     b.backend = run.backend;
     b.numeric_class = run.numeric_class;
     b.products = run.products;
+    b.device_asked = (int)run.device;
     b.python = w.python;
     dp_destinations files = {.command = "bench"};
     dp_destination_add(&files, (dp_destination){"--out", run.out, false});

@@ -31,6 +31,7 @@ static const char help[] =
     "  --threads N       threads of the CPU backend and of the preparations (default: all cores)\n"
     "  --isa NAME        of the CPU backend: generic, avx2 or avx512 (default: the best here)\n"
     "  --backend NAME    cpu (the default; the exact class alone) or cuda\n"
+    "  --device N        number of the CUDA device (default: 0)\n"
     "  --json            print the result as JSON instead of a table\n"
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
     "  --help            this text\n"
@@ -85,9 +86,14 @@ static int check_words(const words *w, dp_table *t, const dp_run_options *run) {
     if (run->numeric_class != DF_CLASS_EXACT || run->products != DF_PRODUCTS_F32)
         return dp_usage_error("bench", "--class and --products do not apply to --table, which has a row for each class;"
                                        " -k chooses rows");
+    if (t->python != NULL && run->device != 0)
+        return dp_usage_error("bench",
+                              "--torch times PyTorch on the first device that it sees: --device does not apply;"
+                              " choose it by CUDA_VISIBLE_DEVICES");
     t->threads = (int)run->threads;
     t->isa = run->isa;
     t->backend = run->backend;
+    t->device_asked = (int)run->device;
     return -1;
 }
 

@@ -39,8 +39,9 @@ static const char help[] =
     "sum,\n"
     "a channel, a key, the mask.\n"
     "\n" DP_SUBJECT_OPTIONS_HELP "  --between S,S     two ways of running: settings like isa=generic\n"
-    "  --a S --b S       the same, with several settings each, divided by commas: backend (cpu, cuda), class (exact,\n"
-    "                    cublas, fast), products (f32, tf32, bf16), isa, threads, precision; --a is the reference\n"
+    "  --a S --b S       the same, with several settings each, divided by commas: backend (cpu, cuda), device, class\n"
+    "                    (exact, cublas, fast), products (f32, tf32, bf16), isa, threads, precision; --a is the "
+    "reference\n"
     "  --good REV        a revision whose run is right, and an ancestor of\n"
     "  --bad REV         a revision whose run is not; first parents between the two are searched, each step a clone "
     "in\n"
@@ -274,6 +275,8 @@ static int check_usage(bisect *b) {
     if ((files || revisions) && (b->run.threads != 0 || b->run.isa != DF_ISA_BEST))
         return dp_usage_error("bisect", "%s: --threads and --isa do not apply",
                               files ? "two files are not run" : "a revision runs as it is, or as --run says");
+    if ((files || revisions) && b->run.device != 0)
+        return dp_usage_error("bisect", "--device belongs to runs of this program: it does not apply");
     if (b->expect != NULL && !dp_expectation_parse(b->expect, &b->compare))
         return dp_usage_error("bisect", "--expect takes identical, equal, ulp:N or envelope, found '%s'", b->expect);
     return DP_EXIT_PASS;
@@ -320,7 +323,8 @@ int cmd_bisect(int argc, char **argv) {
                                          .isa = b.run.isa,
                                          .backend = b.run.backend,
                                          .numeric_class = b.run.numeric_class,
-                                         .products = b.run.products};
+                                         .products = b.run.products,
+                                         .device = (int)b.run.device};
     b.compare.filter = b.run.filter;
     char *command = dp_command_line(argc, argv);
     b.command = command != NULL ? command : "dflash-parity bisect";

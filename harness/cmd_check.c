@@ -99,6 +99,7 @@ int cmd_check(int argc, char **argv) {
     options.backend = run.backend;
     options.numeric_class = run.numeric_class;
     options.products = run.products;
+    options.device = (int)run.device;
     if (run.list) return dp_check_list(&options);
     dp_destinations files = {.command = "check"};
     dp_run_destinations(&run, &files);

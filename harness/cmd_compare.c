@@ -102,6 +102,7 @@ int cmd_compare(int argc, char **argv) {
     if (options.files.b == NULL) return dp_usage_error("compare", "two files are needed");
     if (run.threads != 0 || run.isa != DF_ISA_BEST)
         return dp_usage_error("compare", "nothing is run: --threads and --isa do not apply");
+    if (run.device != 0) return dp_usage_error("compare", "nothing is run: --device does not apply");
     options.filter = run.filter;
     if (run.list) return list(&options);
     dp_destinations files = {.command = "compare"};

@@ -60,6 +60,7 @@ static void run_case(gate *g, const dp_case *item) {
                                       .backend = g->run->backend,
                                       .numeric_class = g->run->numeric_class,
                                       .products = g->run->products,
+                                      .device = (int)g->run->device,
                                       .progress = {&g->progress, g->done, size, item->name},
                                       .report = g->json != NULL};
     dp_result result = {.options = &options,

@@ -97,6 +97,7 @@ static dp_identity_options options_for(identity *d, int schedules, bool brief, d
                                  .backend = d->run.backend,
                                  .numeric_class = d->run.numeric_class,
                                  .products = d->run.products,
+                                 .device = (int)d->run.device,
                                  .progress = {&d->progress, d->done, size, label}};
 }
 

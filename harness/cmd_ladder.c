@@ -107,9 +107,9 @@ int cmd_ladder(int argc, char **argv) {
         return dp_usage_error("ladder", "modes are chosen by --modes: -k and --list do not apply");
     if (subject.precision != NULL)
         return dp_usage_error("ladder", "modes are chosen by --modes: --precision does not apply");
-    if (run.backend != DF_BACKEND_CPU || run.numeric_class != DF_CLASS_EXACT)
+    if (run.backend != DF_BACKEND_CPU || run.numeric_class != DF_CLASS_EXACT || run.device != 0)
         return dp_usage_error("ladder", "the ladder runs the exact class on the CPU, which simulates the rest: "
-                                        "--backend and --class do not apply");
+                                        "--backend, --device and --class do not apply");
     int count = dp_ladder_default(mode);
     for (int i = 0; list == NULL && i < count; i++)
         if (mode[i].products == DF_PRODUCTS_F32) mode[i].products = run.products;

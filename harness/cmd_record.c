@@ -83,7 +83,8 @@ int cmd_record(int argc, char **argv) {
                                      .isa = options.isa,
                                      .backend = options.backend,
                                      .numeric_class = options.numeric_class,
-                                     .products = options.products}};
+                                     .products = options.products,
+                                     .device = (int)options.device}};
     dp_subject_source source;
     code = dp_subject_resolve("record", &subject, &source, &setup);
     if (code != DP_EXIT_PASS) return code;

@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "clock.h"
+#include "cpu/processors.h"
 #include "output.h"
 #include "synth.h"
 
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char COMMAND[] = "synth";
 
@@ -83,8 +83,8 @@ static bool parse_seed(const char *value, uint64_t *out) {
 }
 
 static int all_cores(void) {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : cores > DP_SYNTH_MAX_THREADS ? DP_SYNTH_MAX_THREADS : (int)cores;
+    const int cores = df_usable_processors();
+    return cores > DP_SYNTH_MAX_THREADS ? DP_SYNTH_MAX_THREADS : cores;
 }
 
 int cmd_synth(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* evaluate.c - see evaluate.h. Here: which stages a stage comes from, products, norms, convolutions, sums. */
+/* evaluate.c - see evaluate.h. Here: which stages a stage comes from, and which element of a product is whose. */
 #include "evaluate_parts.h"
 
 #include "error.h"
@@ -247,44 +247,8 @@ int64_t dp_evaluate_group(const dp_class_model *m, const df_config *c, const dp_
     }
 }
 
-/* ---- Weights and products ------------------------------------------------------------------------------------------
+/* ---- Products ------------------------------------------------------------------------------------------
  */
-
-void dp_matrix_row(const df_matrix *matrix, int64_t row, double *out) {
-    const unsigned char *from =
-        (const unsigned char *)matrix->data + (size_t)row * df_row_bytes(matrix->dtype, matrix->in);
-    if (df_dtype_is_block(matrix->dtype)) {
-        const bool q8 = matrix->dtype == DF_Q8_0;
-        for (int64_t k = 0; k < matrix->in; k += DF_QUANT_BLOCK) {
-            float block[DF_QUANT_BLOCK];
-            if (q8)
-                df_q8_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q8_0_BYTES, block);
-            else
-                df_q4_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q4_0_BYTES, block);
-            for (int i = 0; i < DF_QUANT_BLOCK; i++) out[k + i] = (double)block[i];
-        }
-        return;
-    }
-    for (int64_t k = 0; k < matrix->in; k++) {
-        uint32_t wide = 0;
-        uint16_t narrow = 0;
-        if (matrix->dtype == DF_F32)
-            memcpy(&wide, from + (size_t)k * sizeof wide, sizeof wide);
-        else
-            memcpy(&narrow, from + (size_t)k * sizeof narrow, sizeof narrow);
-        out[k] = (double)(matrix->dtype == DF_F32   ? df_bits_to_f32(wide)
-                          : matrix->dtype == DF_F16 ? df_f16_to_f32(narrow)
-                                                    : df_bf16_to_f32(narrow));
-    }
-}
-
-dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row, const double *x,
-                     dp_scratch *scratch) {
-    dp_matrix_row(matrix, row, scratch->weight);
-    const dp_terms terms = {.a = scratch->weight, .b = x, .n = (int)matrix->in, .operands = &job->m->product};
-    const dp_approx sum = dp_sum_products(job->m, &terms);
-    return bias != NULL ? dp_add(job->m, sum, dp_exactly((double)bias[row])) : sum;
-}
 
 static dp_approx product_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     const int64_t row = index / job->matrix->out, column = index % job->matrix->out;

@@ -3,7 +3,7 @@
  *
  * It is a second implementation: it shares with impl/ the weights as they are held and the exact decoding of their
  * formats, and no arithmetic. Any stage can be evaluated at any of its elements, without the rest. The formulas are
- * those of reports/STAGES.md; evaluate.c has what is shared and the products, evaluate_rows.c, evaluate_attention.c,
+ * those of reports/STAGES.md; evaluate.c has what is shared, evaluate_rows.c, evaluate_attention.c,
  * evaluate_rope.c and evaluate_heads.c the others.
  */
 #ifndef DP_EVALUATE_H
@@ -33,7 +33,8 @@ typedef struct dp_selection {
 
 /*
  * out[count]: the elements of the stage. Errors: "evaluate.input" (a stage before it is not among the values),
- * "evaluate.stage" (nothing to evaluate: the verify window is a decision and not a formula).
+ * "evaluate.id" (an id among them has no row in the table that it is looked up in), "evaluate.stage" (nothing to
+ * evaluate: the verify window is a decision and not a formula).
  */
 df_status dp_evaluate(const dp_evaluation *evaluation, const dp_stage_spec *spec, const dp_selection *selection,
                       df_pool *pool, dp_approx *out, df_error *err);

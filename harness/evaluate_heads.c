@@ -3,6 +3,7 @@
 
 #include "error.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Row of `final` that slot `slot` is drafted from. */
@@ -50,7 +51,7 @@ static int64_t best_of(const double *row, int64_t n) {
     return best;
 }
 
-/* The c largest of a row of logits in order: scratch->weight holds the columns found so far. */
+/* The c largest of a row of logits in order: scratch->weight holds the columns found so far, -1 where there is none. */
 static dp_approx topk_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     const int64_t slot = index / job->width, place = index % job->width, vocab = df_table_vocab(job->e->head);
     const double *row = job->in[0] + slot * vocab;
@@ -58,7 +59,7 @@ static dp_approx topk_element(const dp_job *job, int64_t index, dp_scratch *scra
         for (int k = 0; k < job->width; k++) {
             int64_t best = -1;
             for (int64_t i = 0; i < vocab; i++)
-                if ((k == 0 || precedes(row, (int64_t)scratch->weight[k - 1], i)) &&
+                if ((k == 0 || (scratch->weight[k - 1] >= 0.0 && precedes(row, (int64_t)scratch->weight[k - 1], i))) &&
                     (best < 0 || precedes(row, i, best)))
                     best = i;
             scratch->weight[k] = (double)best;
@@ -66,6 +67,7 @@ static dp_approx topk_element(const dp_job *job, int64_t index, dp_scratch *scra
         scratch->row = slot;
     }
     const double column = scratch->weight[place];
+    if (column < 0.0) return dp_exactly(NAN); /* a row with too few values that compare */
     return dp_exactly(job->spec->stage == DF_STAGE_SELECT_TOPK_IDS ? column : row[(int64_t)column]);
 }
 
@@ -200,6 +202,24 @@ static dp_approx confidence_element(const dp_job *job, int64_t index, dp_scratch
     return dp_product(job, &w->confidence, w->confidence_bias, 0, scratch->extra, scratch);
 }
 
+/* Every id that a row is asked for by is one of the matrix: others were refused before (ids.h), and are no stage. */
+static df_status check_rows(const dp_job *job, const df_matrix *matrix, const double *id, int64_t n, df_error *err) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(id[i] >= 0.0 && id[i] < (double)matrix->out))
+            return df_fail(err, DF_ERR_REFUSED, "evaluate.id",
+                           "%s is evaluated from the row of the id %.0f, and the matrix has %lld. The ids it was given "
+                           "are of another vocabulary; generate the oracle again.",
+                           job->spec->name, id[i], (long long)matrix->out);
+    return DF_OK;
+}
+
+/* The anchor and the tokens before the last slot. */
+static df_status check_previous(const dp_job *job, const df_matrix *matrix, const double *token, df_error *err) {
+    const double anchor = (double)job->e->anchor;
+    TRY(check_rows(job, matrix, &anchor, 1, err));
+    return check_rows(job, matrix, token, job->spec->dim[0] - 1, err);
+}
+
 /* ---- Set-up --------------------------------------------------------------------------------------------------------
  */
 
@@ -217,7 +237,8 @@ df_status dp_setup_head(dp_job *job, dp_scratch *scratch, df_error *err) {
         return DF_OK;
     case DF_STAGE_SELECT_SCORES:
         job->element = score_element;
-        return DF_OK;
+        TRY(check_previous(job, &w->predecessor, job->in[3], err));
+        return check_rows(job, &w->successor, job->in[1], dp_dims_product(job->spec->rank, job->spec->dim), err);
     case DF_STAGE_SELECT_PATH:
         job->element = path_element;
         return DF_OK;
@@ -226,10 +247,11 @@ df_status dp_setup_head(dp_job *job, dp_scratch *scratch, df_error *err) {
         return DF_OK;
     case DF_STAGE_MARKOV_LOGITS:
         job->element = markov_element;
+        TRY(check_previous(job, &w->markov_w1, job->in[2], err));
         return markov_inputs(job, scratch, err);
     case DF_STAGE_CONFIDENCE_RAW:
         job->element = confidence_element;
-        return DF_OK;
+        return job->c->confidence_with_markov ? check_previous(job, &w->markov_w1, job->in[1], err) : DF_OK;
     default: /* the two halves of the top-k */
         job->element = topk_element;
         return DF_OK;

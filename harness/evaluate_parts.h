@@ -37,8 +37,9 @@ struct dp_job {
     dp_approx *state;                 /* owned, [n, r]: what the Markov head's last product is taken of */
 };
 
-/* Row `row` of a matrix as it is held, exact. */
-void dp_matrix_row(const df_matrix *matrix, int64_t row, double *out);
+/* Row `row` of a matrix as it is held, exact. A row that the matrix does not have is not read: false, and NaN, from
+ * which nothing that passes can be made. */
+bool dp_matrix_row(const df_matrix *matrix, int64_t row, double *out);
 
 /* matrix[row] . x + bias[row], rounded as the class does it. x [matrix->in]. */
 dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row, const double *x,

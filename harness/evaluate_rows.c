@@ -1,7 +1,50 @@
-/* evaluate_rows.c - see evaluate.h: norms, convolutions, residuals and the activation. Products are evaluate.c's. */
+/* evaluate_rows.c - see evaluate.h: rows of weights and products with them, norms, convolutions, residuals and the
+ * activation. */
 #include "evaluate_parts.h"
 
 #include <limits.h>
+#include <math.h>
+
+bool dp_matrix_row(const df_matrix *matrix, int64_t row, double *out) {
+    if (row < 0 || row >= matrix->out) {
+        for (int64_t k = 0; k < matrix->in; k++) out[k] = NAN;
+        return false;
+    }
+    const unsigned char *from =
+        (const unsigned char *)matrix->data + (size_t)row * df_row_bytes(matrix->dtype, matrix->in);
+    if (df_dtype_is_block(matrix->dtype)) {
+        const bool q8 = matrix->dtype == DF_Q8_0;
+        for (int64_t k = 0; k < matrix->in; k += DF_QUANT_BLOCK) {
+            float block[DF_QUANT_BLOCK];
+            if (q8)
+                df_q8_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q8_0_BYTES, block);
+            else
+                df_q4_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q4_0_BYTES, block);
+            for (int i = 0; i < DF_QUANT_BLOCK; i++) out[k + i] = (double)block[i];
+        }
+        return true;
+    }
+    for (int64_t k = 0; k < matrix->in; k++) {
+        uint32_t wide = 0;
+        uint16_t narrow = 0;
+        if (matrix->dtype == DF_F32)
+            memcpy(&wide, from + (size_t)k * sizeof wide, sizeof wide);
+        else
+            memcpy(&narrow, from + (size_t)k * sizeof narrow, sizeof narrow);
+        out[k] = (double)(matrix->dtype == DF_F32   ? df_bits_to_f32(wide)
+                          : matrix->dtype == DF_F16 ? df_f16_to_f32(narrow)
+                                                    : df_bf16_to_f32(narrow));
+    }
+    return true;
+}
+
+dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row, const double *x,
+                     dp_scratch *scratch) {
+    dp_matrix_row(matrix, row, scratch->weight);
+    const dp_terms terms = {.a = scratch->weight, .b = x, .n = (int)matrix->in, .operands = &job->m->product};
+    const dp_approx sum = dp_sum_products(job->m, &terms);
+    return bias != NULL ? dp_add(job->m, sum, dp_exactly((double)bias[row])) : sum;
+}
 
 /* w (x r), r = 1 / sqrt(mean(x^2) + eps). */
 dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch) {

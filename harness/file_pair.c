@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "geometry.h"
+#include "ids.h"
 #include "store_dataset.h"
 
 #include <stdio.h>
@@ -211,6 +212,10 @@ static df_status read_subject(dp_file_pair *pair, df_error *err) {
     return DF_OK;
 }
 
+static df_status check_ids(const dp_file_pair *pair, const dp_oracle *file, df_error *err) {
+    return dp_ids_check(&(dp_ids_subject){file, &pair->config, &pair->stages, pair->vocab}, err);
+}
+
 /* An oracle lends bars only if it is of the same run as A, or, across precisions, as B. */
 static df_status open_bars(const dp_file_pair_options *options, dp_file_pair *pair, df_error *err) {
     int others = 0;
@@ -219,6 +224,7 @@ static df_status open_bars(const dp_file_pair_options *options, dp_file_pair *pa
     if (options->bars != NULL) {
         TRY(dp_oracle_open(options->bars, &pair->lent, err));
         TRY(compare_files((two){pair->file[0], pair->lent}, options->across_precisions, &others, err));
+        TRY(check_ids(pair, pair->lent, err));
         pair->bars = pair->lent;
     }
     if (pair->bars == NULL) return DF_OK;
@@ -250,6 +256,7 @@ df_status dp_file_pair_open(const dp_file_pair_options *options, dp_file_pair *o
     for (int i = 0; i < 2; i++) out->precision[i] = dp_file_precision(out->file[i]);
     const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
     TRY(dp_stage_set_create(&out->config, &input, &out->stages, err));
+    for (int i = 0; i < 2; i++) TRY(check_ids(out, out->file[i], err));
     return open_bars(options, out, err);
 }
 

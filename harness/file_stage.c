@@ -3,6 +3,7 @@
 
 #include "dtype.h"
 #include "error.h"
+#include "ids.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,10 @@ const char *dp_stage_fault_text(dp_stage_fault fault) {
         [DP_FAULT_SHAPE_A] = "A holds another shape than the geometry demands",
         [DP_FAULT_SHAPE_B] = "B holds another shape than the geometry demands",
         [DP_FAULT_SAMPLING] = "the two files hold samples of other elements",
+        [DP_FAULT_IDS_A] =
+            "A holds integers that no run can have chosen: outside the vocabulary, twice or out of order",
+        [DP_FAULT_IDS_B] =
+            "B holds integers that no run can have chosen: outside the vocabulary, twice or out of order",
     };
     return text[fault];
 }
@@ -71,10 +76,21 @@ static df_status read_side(const dp_file_pair *pair, int side, const dp_dataset_
     return DF_OK;
 }
 
+/* An oracle's ids were checked when the pair was opened. */
+static df_status check_recorded_ids(const dp_file_pair *pair, int side, dp_stage_sides *out, df_error *err) {
+    const dp_ids_subject ids = {pair->file[side], &pair->config, &pair->stages, pair->vocab};
+    if (!out->spec.exact || dp_oracle_kind(pair->file[side]) != DP_KIND_RECORDING) return DF_OK;
+    const df_status status = dp_ids_check_stage(&ids, DP_RUN_OWN, &out->spec, err);
+    if (status != DF_ERR_REFUSED) return status;
+    out->fault = side == 0 ? DP_FAULT_IDS_A : DP_FAULT_IDS_B;
+    return DF_OK;
+}
+
 df_status dp_stage_sides_read(const dp_file_pair *pair, const dp_stage_spec *spec, dp_stage_sides *out, df_error *err) {
     const dp_dataset_info *info[2];
     for (int i = 0; i < 2; i++) info[i] = dp_oracle_stage_info(pair->file[i], DP_RUN_F64, spec->name);
     *out = (dp_stage_sides){.spec = *spec, .fault = fault_of(spec, info[0], info[1])};
+    for (int i = 0; i < 2 && out->fault == DP_FAULT_NONE; i++) TRY(check_recorded_ids(pair, i, out, err));
     if (out->fault != DP_FAULT_NONE) return DF_OK;
     const dp_dataset_info *sparse = info[0]->sampled ? info[0] : info[1];
     out->count = sparse->count;

@@ -17,7 +17,9 @@ typedef enum dp_stage_fault {
     DP_FAULT_EXTRA_B,
     DP_FAULT_SHAPE_A, /* another shape than the geometry demands */
     DP_FAULT_SHAPE_B,
-    DP_FAULT_SAMPLING /* both hold samples, of other elements */
+    DP_FAULT_SAMPLING, /* both hold samples, of other elements */
+    DP_FAULT_IDS_A,    /* ids that no run can have chosen (ids.h) */
+    DP_FAULT_IDS_B
 } dp_stage_fault;
 const char *dp_stage_fault_text(dp_stage_fault fault);
 

@@ -160,6 +160,7 @@ static df_status run_isa(const dp_reference *r, int isa, dp_pair *pair, df_error
 static df_status run_backend(const dp_reference *r, int backend, dp_pair *pair, df_error *err) {
     df_engine_options options = r->options;
     options.backend = (df_backend)backend;
+    options.device = 0; /* the CPU has no other, and a reference on the CPU names none */
     return compare_another(r, &options, pair, err);
 }
 

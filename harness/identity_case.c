@@ -232,6 +232,7 @@ static df_status run_all(run *r, const char *checkpoint, const char *oracle, dp_
     const df_engine_options engine = {.backend = r->options->backend,
                                       .numeric_class = r->options->numeric_class,
                                       .products = r->options->products,
+                                      .device = r->options->device,
                                       .threads = r->options->threads,
                                       .isa = r->options->isa};
     df_status status = dp_subject_open(out->name, checkpoint, oracle, out->precision, r->options->seed,

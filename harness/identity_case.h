@@ -20,6 +20,7 @@ typedef struct dp_identity_options {
     df_backend backend;
     df_class numeric_class;
     df_products products;
+    int device;                     /* number of the CUDA device */
     const dp_identity_hooks *hooks; /* NULL: none; tests only */
     dp_progress_part progress;      /* all zero: nobody watches */
 } dp_identity_options;

@@ -4,6 +4,7 @@
 #include "cmd_synth.h"
 #include "commands.h"
 #include "environment.h"
+#include "startup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,7 @@ static void print_help(FILE *to) {
 
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
+    if (!dp_startup()) return DP_EXIT_RUNTIME; /* and nobody to tell */
     if (strcmp(word, "--version") == 0) {
         dp_print_version();
         return DP_EXIT_PASS;

@@ -25,19 +25,25 @@ static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
 enum { INTERRUPTIONS = sizeof interruptions / sizeof *interruptions };
 static volatile sig_atomic_t interrupted;
 static struct sigaction before[INTERRUPTIONS];
+static sigset_t mask_before;
 
 static void remember(int number) { interrupted = number; }
 
 void dp_interruptions_begin(void) {
+    sigset_t ours;
     interrupted = 0;
+    sigemptyset(&ours);
+    for (int i = 0; i < INTERRUPTIONS; i++) sigaddset(&ours, interruptions[i]);
     for (int i = 0; i < INTERRUPTIONS; i++) {
         struct sigaction action = {.sa_handler = remember};
         sigemptyset(&action.sa_mask);
         sigaction(interruptions[i], &action, &before[i]);
     }
+    sigprocmask(SIG_UNBLOCK, &ours, &mask_before); /* whoever started us may have blocked them */
 }
 
 void dp_interruptions_end(void) {
+    sigprocmask(SIG_SETMASK, &mask_before, NULL);
     for (int i = 0; i < INTERRUPTIONS; i++) sigaction(interruptions[i], &before[i], NULL);
 }
 
@@ -52,8 +58,19 @@ static bool redirect(int stream, const char *path) {
     return fd >= 0 && dup2(fd, stream) >= 0;
 }
 
-static void become(const dp_process *p) {
+/* A program starts with signals as a program expects them, whatever we were started with: one that ignores SIGCHLD
+ * cannot learn how its own children ended, and one that blocks SIGTERM cannot be told to end. */
+static void reset_signals(void) {
+    static const int others[] = {SIGCHLD, SIGPIPE};
+    sigset_t none;
     for (int i = 0; i < INTERRUPTIONS; i++) signal(interruptions[i], SIG_DFL);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) signal(others[i], SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void become(const dp_process *p) {
+    reset_signals();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     for (int i = 0; p->environment != NULL && p->environment[i] != NULL; i++) {
         const char *entry = p->environment[i], *equals = strchr(entry, '=');
@@ -87,22 +104,39 @@ static df_status start_failed(const dp_process *p, df_error *err) {
                    p->folder != NULL ? " in " : "", p->folder != NULL ? p->folder : "", strerror(errno));
 }
 
-df_status dp_process_run(const dp_process *process, int *code, df_error *err) {
-    int status = 0;
-    fflush(NULL);
-    const pid_t pid = fork();
-    if (pid < 0) return start_failed(process, err);
-    if (pid == 0) become(process);
-    setpgid(pid, pid); /* whichever of the two is first */
-    while (waitpid(pid, &status, WNOHANG) == 0) {
+/* Waits for the program. How it ended must be known: a code that nobody set would be that of a success. */
+static df_status await(const dp_process *process, pid_t pid, int *status, df_error *err) {
+    for (;;) {
+        const pid_t ended = waitpid(pid, status, WNOHANG);
+        if (ended == pid && (WIFEXITED(*status) || WIFSIGNALED(*status))) return DF_OK;
+        if (ended < 0 && errno != EINTR)
+            return df_fail(err, DF_ERR_IO, "process.wait",
+                           "How %s ended cannot be known: %s. Nothing was decided; start again, with SIGCHLD neither "
+                           "ignored nor handled by another part of this process.",
+                           process->argv[0], strerror(errno));
         if (dp_interrupted()) {
-            end_group(pid, &status);
+            end_group(pid, status);
             return df_fail(err, DF_ERR_IO, "process.interrupted",
                            "Interrupted by signal %d while %s ran. Nothing was decided; start again.", (int)interrupted,
                            process->argv[0]);
         }
         nanosleep(&pause_between, NULL);
     }
+}
+
+df_status dp_process_run(const dp_process *process, int *code, df_error *err) {
+    /* Where SIGCHLD is ignored, which a program inherits, the kernel forgets children as they end. */
+    struct sigaction kept, remembered = {.sa_handler = SIG_DFL};
+    int status = 0;
+    fflush(NULL);
+    sigemptyset(&remembered.sa_mask);
+    sigaction(SIGCHLD, &remembered, &kept);
+    const pid_t pid = fork();
+    if (pid == 0) become(process);
+    if (pid > 0) setpgid(pid, pid); /* whichever of the two is first */
+    const df_status waited = pid < 0 ? start_failed(process, err) : await(process, pid, &status, err);
+    sigaction(SIGCHLD, &kept, NULL);
+    if (waited != DF_OK) return waited;
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     errno = ENOENT;
     return *code == CANNOT_RUN && strcmp(process->argv[0], "sh") != 0 ? start_failed(process, err) : DF_OK;

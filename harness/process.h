@@ -16,7 +16,9 @@ typedef struct dp_process {
     const char *out, *err;          /* files that receive the streams; NULL: discarded. The same path: one file */
 } dp_process;
 
-/* *code is the exit code, or 128 + the signal. Codes: "process.start", "process.interrupted". */
+/* *code is the exit code, or 128 + the signal. However this process treats its own signals, the program starts with
+ * none ignored or blocked, and its end is learnt of; where it cannot be, that is an error and not a code. Codes:
+ * "process.start", "process.interrupted", "process.wait". */
 df_status dp_process_run(const dp_process *process, int *code, df_error *err);
 
 /* From begin to end interruptions are only remembered: dp_process_run reports them, and so does dp_interrupted. */

@@ -48,13 +48,16 @@ cJSON *dp_document_begin(const char *tool, const char *command, const char *filt
 }
 
 void dp_document_add(cJSON *document, const char *name, const dp_result *result) {
-    if (document != NULL) add_device(cJSON_GetObjectItemCaseSensitive(document, "environment"), &result->device);
-    cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(document, "cases"), dp_case_json(name, result));
+    if (document == NULL) return; /* nobody asked: nothing is built */
+    cJSON *item = dp_case_json(name, result);
+    add_device(cJSON_GetObjectItemCaseSensitive(document, "environment"), &result->device);
+    if (!cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(document, "cases"), item)) cJSON_Delete(item);
 }
 
 void dp_document_end(cJSON *document, dp_verdict verdict) {
     const cJSON *item;
     double seconds = 0.0, one;
+    if (document == NULL) return;
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "cases")) {
         const cJSON *times = cJSON_GetObjectItemCaseSensitive(item, "seconds");
         if (dp_json_read_number(cJSON_GetObjectItemCaseSensitive(times, "total"), &one)) seconds += one;

@@ -92,6 +92,7 @@ static df_status load(check *c, dp_result *out) {
     const df_engine_options engine = {.backend = c->options->backend,
                                       .numeric_class = c->options->numeric_class,
                                       .products = c->options->products,
+                                      .device = c->options->device,
                                       .threads = c->options->threads,
                                       .isa = c->options->isa,
                                       .poison_scratch = true};

@@ -42,6 +42,7 @@ typedef struct dp_check_options {
     df_backend backend;
     df_class numeric_class;
     df_products products;
+    int device;                /* number of the CUDA device */
     dp_progress_part progress; /* all zero: nobody watches */
     bool report;               /* also collect what only a result file holds: digests, geometry, plot data */
 } dp_check_options;

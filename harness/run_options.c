@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_THREADS = 1024 };
+enum { MOST_THREADS = 1024, MOST_DEVICES = 1024 };
+
+bool dp_parse_device(const char *value, long *out) { return dp_parse_int(value, 0, MOST_DEVICES - 1, out); }
 
 bool dp_parse_isa(const char *name, df_isa *isa) {
     static const char *const names[] = {
@@ -75,6 +77,9 @@ static int take_engine_option(const char *command, const char *word, const char 
     } else if (strcmp(word, "--backend") == 0) {
         good = dp_parse_backend(value, &options->backend);
         takes = "cpu or cuda";
+    } else if (strcmp(word, "--device") == 0) {
+        good = dp_parse_device(value, &options->device);
+        takes = "the number of a CUDA device, from 0 on";
     } else if (strcmp(word, "--class") == 0) {
         good = dp_parse_class(value, &options->numeric_class);
         takes = "exact, cublas or fast";
@@ -90,8 +95,8 @@ static int take_engine_option(const char *command, const char *word, const char 
 }
 
 static bool takes_value(const char *word) {
-    static const char *const words[] = {"-k",      "--out",      "--threads", "--isa",   "--backend",
-                                        "--class", "--products", "--history", "--report"};
+    static const char *const words[] = {"-k",       "--out",   "--threads",  "--isa",     "--backend",
+                                        "--device", "--class", "--products", "--history", "--report"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(word, words[i]) == 0) return true;
     return false;

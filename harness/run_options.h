@@ -15,7 +15,7 @@ typedef struct dp_run_options {
     const char *report[DP_MOST_REPORTS]; /* --report FORMAT=FILE, checked for form */
     int report_count;
     bool json, list, help;
-    long threads;
+    long threads, device;
     df_isa isa;
     df_backend backend;
     df_class numeric_class;
@@ -24,6 +24,7 @@ typedef struct dp_run_options {
 
 #define DP_BACKEND_OPTIONS_HELP                                                                                        \
     "  --backend NAME    cpu (the default) or cuda\n"                                                                  \
+    "  --device N        number of the CUDA device, as this process sees them (default: 0)\n"                          \
     "  --class NAME      exact (the default); with cuda also cublas and fast\n"                                        \
     "  --products NAME   how operands of products are rounded: f32 (the default), tf32 or bf16\n"
 
@@ -31,7 +32,7 @@ typedef struct dp_run_options {
 #define DP_COMPARE_OPTIONS_HELP                                                                                        \
     "  -k GLOB           compare only what GLOB matches; matching nothing is exit code 5\n"                            \
     "  --list            print the names that would be compared, and compare nothing\n"                                \
-    "  --threads N       threads to use (default: all cores); the result does not depend on it\n"                      \
+    "  --threads N       threads to use (default: all that this process may); the result does not depend on it\n"      \
     "  --isa NAME        generic, avx2 or avx512 (default: the best here); nor on this\n" DP_BACKEND_OPTIONS_HELP      \
     "  --json            print the result as JSON instead of a table\n"                                                \
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
@@ -56,6 +57,8 @@ bool dp_run_wants_result(const dp_run_options *options);
 /* Of the last part of a path: where it begins, and its length without the slashes at its end. */
 const char *dp_base_name(const char *path, int *length);
 /* generic, avx2, avx512. False: no such name. */
+/* A device's number, 0 or more. */
+bool dp_parse_device(const char *value, long *out);
 bool dp_parse_isa(const char *name, df_isa *isa);
 bool dp_parse_backend(const char *name, df_backend *out); /* cpu, cuda */
 bool dp_parse_class(const char *name, df_class *out);     /* exact, cublas, fast */

@@ -211,12 +211,16 @@ typedef struct df_engine_options {
     df_class numeric_class;
     df_products products;
     df_isa isa;          /* CPU only; every choice gives the same bits */
-    int threads;         /* CPU only; 0 = all the cores this process may use; every choice gives the same bits */
+    int threads;         /* CPU only; 0 = as many as this process may use: its affinity, within the quota of its control
+                            groups; every choice gives the same bits */
+    int device;          /* CUDA only: the device's number, as the runtime counts those that the process sees, from 0 */
     bool poison_scratch; /* fill scratch memory with NaN before every call, so that an unwritten element shows */
 } df_engine_options;
 
 typedef struct df_engine df_engine;
 
+/* A call makes its engine's device current and gives the caller's back, so a process may use engines on several devices
+ * and change the current one at will. Giving back device n makes the runtime's context there if there was none. */
 df_status df_engine_create(const df_engine_options *options, df_engine **out, df_error *err);
 void df_engine_destroy(df_engine *engine); /* NULL is allowed; destroy drafts and caches first */
 int df_engine_threads(const df_engine *engine);

@@ -33,6 +33,12 @@ static df_status create_cpu(df_engine *engine, df_error *err) {
         return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
                        "The CPU backend computes the exact class alone: classes cublas and fast belong to the CUDA "
                        "backend. Ask for the exact class.");
+    if (options->device != 0)
+        return df_fail(
+            err, DF_ERR_ARGUMENT, "engine.device",
+            "The CPU backend has no devices to choose from: found device %d. Leave the number out, or ask for "
+            "the CUDA backend.",
+            options->device);
     engine->ops = cpu_ops_for(options->isa);
     engine->memory = df_host_memory;
     if (engine->ops == NULL)
@@ -69,6 +75,10 @@ df_status df_engine_create(const df_engine_options *options, df_engine **out, df
     if (options->threads < 0)
         return df_fail(err, DF_ERR_ARGUMENT, "engine.threads",
                        "The number of threads must be 0 (all cores) or more: found %d.", options->threads);
+    if (options->device < 0)
+        return df_fail(err, DF_ERR_ARGUMENT, "engine.device",
+                       "A device's number is 0 or more: found %d. Number 0 is the first that the process sees.",
+                       options->device);
     df_engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL) return df_fail_memory(err, "the engine", sizeof *engine);
     engine->options = *options;

@@ -8,8 +8,10 @@
 
 #include "weights.h"
 
-/* out[table->in] = row `row` of `table`, 0 <= row < table->out. */
-static inline void df_gather_row(const df_matrix *table, int64_t row, float *out) {
+/* out[table->in] = row `id` of `table`. An id outside the table stands for row 0, as ops.h says of every gather:
+ * nothing else is read, and whoever drafts refuses what follows from it. */
+static inline void df_gather_row(const df_matrix *table, int64_t id, float *out) {
+    const int64_t row = id >= 0 && id < table->out ? id : 0;
     const unsigned char *from =
         (const unsigned char *)table->data + (size_t)(row * table->in) * df_dtype_size(table->dtype);
     for (int64_t i = 0; i < table->in; i++) {

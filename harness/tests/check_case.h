@@ -12,5 +12,6 @@ void check_add_weights(Suite *suite); /* test_check_weights.c */
 void check_add_oracles(Suite *suite); /* test_check_oracle.c */
 void check_add_rounds(Suite *suite);  /* test_check_rounds.c */
 void check_add_heads(Suite *suite);   /* test_check_heads.c */
+void check_add_ids(Suite *suite);     /* test_check_ids.c */
 
 #endif

@@ -10,21 +10,33 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-bool cuda_case_present(void) {
-    static int known; /* 0: not asked, 1: none, 2: there is one */
-    if (known != 0) return known == 2;
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        const df_engine_options options = {.backend = DF_BACKEND_CUDA};
+enum { MOST_DEVICES = 64 };
+
+/* Devices from number 0 on that an engine can be made for. */
+static int count_devices(void) {
+    int device = 0;
+    for (bool made = true; made && device < MOST_DEVICES; device += made) {
+        const df_engine_options options = {.backend = DF_BACKEND_CUDA, .device = device};
         df_engine *engine = NULL;
         df_error err;
-        _exit(df_engine_create(&options, &engine, &err) == DF_OK ? 0 : 1);
+        made = df_engine_create(&options, &engine, &err) == DF_OK;
+        df_engine_destroy(engine);
     }
-    int status = 1;
-    known = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 2 : 1;
-    return known == 2;
+    return device;
 }
+
+int cuda_case_devices(void) {
+    static int known = -1; /* not asked */
+    if (known >= 0) return known;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) _exit(count_devices());
+    int status = 1;
+    known = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    return known;
+}
+
+bool cuda_case_present(void) { return cuda_case_devices() > 0; }
 
 df_engine *cuda_engine(df_class numeric_class, df_products products) {
     const df_engine_options options = {.backend = DF_BACKEND_CUDA,

@@ -9,6 +9,7 @@
 
 /* Asked in a child process, so that this one stays able to fork. Remembered. */
 bool cuda_case_present(void);
+int cuda_case_devices(void); /* how many there are */
 
 typedef struct cuda_pair {
     df_engine *cpu, *device; /* both of the exact class; the device's scratch is poisoned */
@@ -48,5 +49,7 @@ TCase *tcase_cuda_faults(void);
 TCase *tcase_cuda_engine(void);
 TCase *tcase_cuda_resident(void);
 TCase *tcase_cuda_shapes(void);
+TCase *tcase_cuda_programs(void);    /* before the others: it forks */
+void cuda_add_devices(Suite *suite); /* those that need two only where there are two */
 
 #endif

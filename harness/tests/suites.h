@@ -10,6 +10,7 @@
     X(tanh)                                                                                                            \
     X(canon)                                                                                                           \
     X(ops)                                                                                                             \
+    X(processors)                                                                                                      \
     X(config)                                                                                                          \
     X(safetensors)                                                                                                     \
     X(quant)                                                                                                           \
@@ -58,6 +59,7 @@
     X(bisect)                                                                                                          \
     X(recording)                                                                                                       \
     X(identity)                                                                                                        \
+    X(process)                                                                                                         \
     X(bench)                                                                                                           \
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \

@@ -1,6 +1,7 @@
 /*
- * test_check_heads.c - the gate on what comes after the backbone: the output head and its record, precision, ids, the
- * tensors of the other two families, and that the case list leaves no stage of the vocabulary out.
+ * test_check_heads.c - the gate on what comes after the backbone: the output head and its record, precision, the
+ * tensors of the other two families, and that the case list leaves no stage of the vocabulary out. Ids are
+ * test_check_ids.c's.
  */
 #include "cases.h"
 #include "check_case.h"
@@ -176,30 +177,6 @@ START_TEST(a_head_in_a_file_of_its_own_does_as_well) {
 }
 END_TEST
 
-START_TEST(an_anchor_outside_the_vocabulary_is_refused_by_name) {
-    static const char *const codes[] = {"selector.anchor", "markov.anchor"};
-    static const double wrong[] = {320, -1, 1e6};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        char id[32];
-        scratch_copy_case(headed[_i]);
-        scratch_change_value("/inputs/anchor", 0, 0.0, wrong[i]);
-        snprintf(id, sizeof id, "%d", (int)wrong[i]);
-        scratch_expect_stop(DP_REFUSED, codes[_i], id, "320", NULL);
-    }
-}
-END_TEST
-
-START_TEST(a_candidate_outside_the_selectors_vocabulary_is_refused_by_name) {
-    scratch_copy_case("tiny-dflash2"); /* the anchor is 184, and the first slot's candidates reach 304 */
-    scratch_edit_config("selector_vocab_size", "300");
-    scratch_edit_record("geometry", "selector_vocab_size", "300");
-    scratch_expect_stop(DP_REFUSED, "selector.candidate", "304", "300", NULL);
-    scratch_edit_config("selector_vocab_size", "184");
-    scratch_edit_record("geometry", "selector_vocab_size", "184");
-    scratch_expect_stop(DP_REFUSED, "selector.anchor", "184", NULL, NULL);
-}
-END_TEST
-
 START_TEST(another_anchor_fails_where_the_predecessor_enters) {
     static const char *const first[] = {"select.scores", "markov.logits"};
     scratch_copy_case(headed[_i]);
@@ -227,59 +204,6 @@ START_TEST(an_oracle_without_a_harvest_record_or_with_the_other_is_refused) {
         scratch_edit_record("geometry", "harvest", json);
         scratch_expect_stop(DP_REFUSED, "geometry.field.differs", " harvest ", says, claims);
     }
-}
-END_TEST
-
-/* ---- Ids --------------------------------------------------------------------------------------------------------- */
-
-static const struct {
-    const char *fixture, *stage;
-    int64_t index;
-} ids[] = {
-    {"tiny-dflash2", "select.path", 3},
-    {"tiny-dflash2", "select.topk_ids", 31},
-    {"tiny-dflash2-k3", "select.path", 0},
-    {"tiny-dspark", "markov.tokens", 4},
-    {"tiny-dspark-rnn", "markov.tokens", 0},
-    {"tiny-dspark", "confidence.window", 0},
-    {"tiny-dspark-gated", "confidence.window", 0},
-};
-enum { IDS = sizeof ids / sizeof *ids };
-
-START_TEST(one_id_that_differs_fails_that_stage_alone) {
-    char object[96];
-    dp_result result;
-    scratch_copy_case(ids[_i].fixture);
-    for (int run = DP_RUN_F64; run <= DP_RUN_F32; run++) {
-        snprintf(object, sizeof object, "/stages/%s/%s", dp_run_name((dp_run)run), ids[_i].stage);
-        scratch_change_value(object, ids[_i].index, 1.0, -1.0);
-    }
-    scratch_check(NULL, &result);
-    ck_assert_int_eq(result.verdict, DP_FAIL);
-    ck_assert_int_eq(dp_verdict_exit_code(result.verdict), 1);
-    ck_assert_int_eq(result.stage_count, result.stages_known);
-    ck_assert_int_eq(result.failed_stages, 1);
-    ck_assert_int_eq(result.failed_arms, 0);
-    const dp_stage_result *worst = dp_worst_stage(&result);
-    ck_assert_str_eq(worst->name, ids[_i].stage);
-    ck_assert(worst->exact && !worst->pass);
-    ck_assert_int_eq(worst->difference.mismatches, 1);
-    ck_assert_int_eq(worst->difference.worst, ids[_i].index);
-    ck_assert(fabs(worst->difference.worst_got - worst->difference.worst_want - 1.0) < 1e-9);
-    dp_result_release(&result);
-    scratch_check(ids[_i].stage, &result); /* and asked for alone, it still fails */
-    ck_assert_int_eq(result.verdict, DP_FAIL);
-    ck_assert_int_eq(result.stage_count, 1);
-    dp_result_release(&result);
-}
-END_TEST
-
-START_TEST(integers_on_which_the_reference_contradicts_itself_are_refused) {
-    char object[96];
-    scratch_copy_case(ids[_i].fixture);
-    snprintf(object, sizeof object, "/stages/float32/%s", ids[_i].stage);
-    scratch_change_value(object, ids[_i].index, 1.0, -1.0);
-    scratch_expect_stop(DP_REFUSED, "oracle.integers", ids[_i].stage, "float32", NULL);
 }
 END_TEST
 
@@ -426,12 +350,8 @@ void check_add_heads(Suite *suite) {
     tcase_add_loop_test(tests, another_head_is_refused, 0, HEADED);
     tcase_add_loop_test(tests, a_head_in_a_file_of_its_own_does_as_well, 0, HEADED);
     tcase_add_test(tests, a_head_for_an_oracle_that_ran_none_is_refused);
-    tcase_add_loop_test(tests, an_anchor_outside_the_vocabulary_is_refused_by_name, 0, HEADED);
-    tcase_add_test(tests, a_candidate_outside_the_selectors_vocabulary_is_refused_by_name);
     tcase_add_loop_test(tests, another_anchor_fails_where_the_predecessor_enters, 0, HEADED);
     tcase_add_test(tests, an_oracle_without_a_harvest_record_or_with_the_other_is_refused);
-    tcase_add_loop_test(tests, one_id_that_differs_fails_that_stage_alone, 0, IDS);
-    tcase_add_loop_test(tests, integers_on_which_the_reference_contradicts_itself_are_refused, 0, IDS);
     suite_add_tcase(suite, tests);
     tests = check_case("families");
     tcase_add_test(tests, a_dflash2_checkpoint_without_its_own_tensors_is_refused_as_either_family);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { DEVICE_TESTS = 41 }; /* those of the cases below, loops counted once */
+enum { DEVICE_TESTS = 46 }; /* those of the cases below, loops counted once */
 
 static df_error err;
 
@@ -35,6 +35,7 @@ START_TEST(commands_end_with_code_4_where_there_is_no_device) {
                        "--backend", "cuda"),
                  4, code, NULL);
     child_expect(CHILD("gate", "-k", "tiny-plain", "--backend", "cuda"), 4, code, NULL);
+    child_expect(CHILD("gate", "-k", "tiny-plain", "--backend", "cuda", "--device", "1"), 4, code, NULL);
     child_expect(CHILD("identity", "--case", "tiny-plain", "--backend", "cuda"), 4, code, NULL);
     child_expect(CHILD("bench", "--checkpoint", "fixtures/small/tiny-plain", "--backend", "cuda"), 4, NULL, code);
     child_expect(CHILD("record", "--case", "tiny-plain", "--out", "/tmp/never.h5", "--backend", "cuda"), 4, NULL, code);
@@ -46,6 +47,17 @@ START_TEST(the_cpu_has_no_other_class) {
     child_expect(CHILD("check", "--checkpoint", "fixtures/small/tiny-plain", "--oracle", "oracles/tiny-plain.h5",
                        "--class", "cublas"),
                  3, "engine.class", NULL);
+}
+END_TEST
+
+START_TEST(the_cpu_has_no_number) {
+    child_expect(CHILD("check", "--checkpoint", "fixtures/small/tiny-plain", "--oracle", "oracles/tiny-plain.h5",
+                       "--device", "1"),
+                 3, "engine.device", "");
+    child_expect(CHILD("identity", "--case", "tiny-plain", "--device", "1"), 3, "engine.device", "");
+    child_expect(CHILD("record", "--case", "tiny-plain", "--out", "/tmp/never.h5", "--device", "1"), 2, "",
+                 "engine.device");
+    child_expect(CHILD("ladder", "--case", "tiny-plain", "--device", "1"), 2, "", "do not apply");
 }
 END_TEST
 
@@ -75,6 +87,7 @@ Suite *suite_cuda(void) {
     const bool present = cuda_case_present();
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, the_cpu_has_no_other_class);
+    tcase_add_test(tests, the_cpu_has_no_number);
     tcase_add_test(tests, a_backend_class_or_product_that_does_not_exist_is_a_usage_error);
     tcase_add_test(tests, a_result_says_what_computed);
     if (!present) {
@@ -86,6 +99,7 @@ Suite *suite_cuda(void) {
         fprintf(stderr, "suite cuda: no device: %d tests not run\n", DEVICE_TESTS);
         return suite;
     }
+    suite_add_tcase(suite, tcase_cuda_programs());
     suite_add_tcase(suite, tcase_cuda_ops());
     suite_add_tcase(suite, tcase_cuda_heads());
     suite_add_tcase(suite, tcase_cuda_draft());
@@ -93,5 +107,6 @@ Suite *suite_cuda(void) {
     suite_add_tcase(suite, tcase_cuda_engine());
     suite_add_tcase(suite, tcase_cuda_resident());
     suite_add_tcase(suite, tcase_cuda_shapes());
+    cuda_add_devices(suite);
     return suite;
 }

@@ -202,6 +202,9 @@ START_TEST(engines_that_the_cpu_does_not_have_are_refused_by_name) {
                  {{.numeric_class = DF_CLASS_CUBLAS}, DF_ERR_ARGUMENT, "engine.class"},
                  {{.numeric_class = DF_CLASS_FAST}, DF_ERR_ARGUMENT, "engine.class"},
                  {{.products = (df_products)3}, DF_ERR_ARGUMENT, "engine.products"},
+                 {{.device = 1}, DF_ERR_ARGUMENT, "engine.device"},
+                 {{.device = -1}, DF_ERR_ARGUMENT, "engine.device"},
+                 {{.backend = DF_BACKEND_CUDA, .device = -1}, DF_ERR_ARGUMENT, "engine.device"},
                  {{.threads = -1}, DF_ERR_ARGUMENT, "engine.threads"},
                  {{.threads = INT_MIN}, DF_ERR_ARGUMENT, "engine.threads"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -5,6 +5,7 @@
 #include "check_case.h"
 #include "suites.h"
 
+#include "engine.h"
 #include "evaluate.h"
 #include "plot_collect.h"
 #include "proposal.h"
@@ -278,6 +279,91 @@ START_TEST(a_wrong_token_is_found_among_the_choices) {
 }
 END_TEST
 
+/* ---- The evaluation alone ------------------------------------------------------------------------------------------
+ */
+
+/* The stages of a stored oracle, to be changed. */
+static dp_stage_values oracle_values(rig *r) {
+    dp_stage_values values = {.item = NULL};
+    for (int i = 0; i < r->in.stages.count; i++) {
+        const dp_stage_spec *spec = &r->in.stages.spec[i];
+        dp_array array;
+        ck_assert_int_eq(dp_oracle_stage(r->in.oracle, DP_RUN_F64, spec->name, &array, &r->err), DF_OK);
+        ck_assert_int_eq(
+            dp_stage_values_take(&values, spec->stage, spec->layer, array.count, array.value, true, &r->err), DF_OK);
+    }
+    return values;
+}
+
+static df_status evaluate_whole(rig *r, const dp_stage_values *values, const char *name, int32_t anchor,
+                                dp_approx **out) {
+    const dp_stage_spec *spec = dp_stage_set_find(&r->in.stages, name);
+    const dp_evaluation e = {.model = dp_class_model_reference(),
+                             .draft = r->draft,
+                             .head = r->head,
+                             .pos = r->in.pos,
+                             .context = r->in.context,
+                             .anchor = anchor,
+                             .values = values};
+    const int64_t count = dp_dims_product(spec->rank, spec->dim);
+    *out = calloc((size_t)count, sizeof **out);
+    return dp_evaluate(&e, spec, &(dp_selection){0, 1, count}, r->engine->pool, *out, &r->err);
+}
+
+/* Admission refuses such an oracle first; whoever evaluates from ids reads by none that has no row all the same. */
+START_TEST(an_id_without_a_row_is_refused_and_not_read_by) {
+    static const struct {
+        const char *name, *ids, *evaluated;
+    } from[] = {
+        {"tiny-dflash2", "select.path", "select.scores"},      {"tiny-dflash2", "select.topk_ids", "select.scores"},
+        {"tiny-dspark", "markov.tokens", "markov.logits"},     {"tiny-dspark-gated", "markov.tokens", "markov.logits"},
+        {"tiny-dspark-rnn", "markov.tokens", "markov.logits"}, {"tiny-dspark", "markov.tokens", "confidence.raw"}};
+    static const double wrong[] = {-1, 320, 384, 2e9};
+    rig r;
+    dp_approx *out;
+    rig_open(&r, from[_i].name);
+    dp_stage_values values = oracle_values(&r);
+    const dp_stage_spec *spec = dp_stage_set_find(&r.in.stages, from[_i].ids);
+    double *id = dp_stage_values_find(&values, spec->stage, -1)->value;
+    ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, r.in.anchor, &out), DF_OK);
+    free(out);
+    const double right = id[0];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        id[0] = wrong[i];
+        ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, r.in.anchor, &out), DF_ERR_REFUSED);
+        ck_assert_str_eq(r.err.code, "evaluate.id");
+        free(out);
+        id[0] = right;
+        ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, (int32_t)wrong[i], &out), DF_ERR_REFUSED);
+        ck_assert_str_eq(r.err.code, "evaluate.id");
+        free(out);
+    }
+    dp_stage_values_release(&values);
+    rig_release(&r);
+}
+END_TEST
+
+/* A row in which nothing compares has no order: no column is found, and none is read. */
+START_TEST(candidates_of_a_row_without_an_order_are_no_numbers) {
+    static const char *const halves[] = {"select.topk_values", "select.topk_ids"};
+    rig r;
+    rig_open(&r, "tiny-dflash2");
+    dp_stage_values values = oracle_values(&r);
+    const int vocab = r.in.vocab, k = r.in.config.selector_top_k;
+    double *logits = dp_stage_values_find(&values, DF_STAGE_LOGITS, -1)->value;
+    for (int i = 0; i < vocab; i++) logits[i] = NAN;
+    for (size_t half = 0; half < sizeof halves / sizeof *halves; half++) {
+        dp_approx *out;
+        ck_assert_int_eq(evaluate_whole(&r, &values, halves[half], r.in.anchor, &out), DF_OK);
+        for (int i = 1; i < k; i++) ck_assert(isnan(out[i].value)); /* the first is column 0, whatever it holds */
+        for (int i = k; i < 2 * k; i++) ck_assert(isfinite(out[i].value));
+        free(out);
+    }
+    dp_stage_values_release(&values);
+    rig_release(&r);
+}
+END_TEST
+
 START_TEST(an_oracle_whose_stage_does_not_follow_from_its_inputs_fails_there) {
     dp_result result;
     scratch_copy_case("tiny-plain");
@@ -304,6 +390,8 @@ Suite *suite_isolated(void) {
     tcase_add_test(tests, values_that_are_not_finite_draft_nothing_and_are_judged_up_to_there);
     tcase_add_test(tests, the_largest_logits_are_tokens_only_when_nothing_else_chooses_and_they_are_finite);
     tcase_add_loop_test(tests, a_wrong_token_is_found_among_the_choices, 0, 3);
+    tcase_add_loop_test(tests, an_id_without_a_row_is_refused_and_not_read_by, 0, 6);
+    tcase_add_test(tests, candidates_of_a_row_without_an_order_are_no_numbers);
     tcase_add_test(tests, an_oracle_whose_stage_does_not_follow_from_its_inputs_fails_there);
     suite_add_tcase(suite, tests);
     return suite;

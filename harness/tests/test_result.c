@@ -56,6 +56,33 @@ START_TEST(a_result_reads_back_as_the_run_had_it) {
 }
 END_TEST
 
+static int built; /* allocations of documents */
+static void *counted(size_t bytes) {
+    built++;
+    return malloc(bytes);
+}
+
+START_TEST(a_document_that_nobody_asked_for_is_not_built) {
+    cJSON_Hooks counting = {.malloc_fn = counted, .free_fn = free};
+    dp_result run;
+    scratch_copy_case("tiny-plain");
+    scratch_check("final", &run);
+    cJSON_InitHooks(&counting);
+    built = 0;
+    dp_document_add(NULL, "tiny-plain", &run);
+    dp_document_end(NULL, run.verdict);
+    const int unasked = built;
+    cJSON *document = dp_document_begin("check", "a command", NULL);
+    dp_document_add(document, "tiny-plain", &run);
+    const int asked = built;
+    cJSON_Delete(document);
+    cJSON_InitHooks(NULL);
+    dp_result_release(&run);
+    ck_assert_int_eq(unasked, 0);
+    ck_assert_int_gt(asked, 0); /* the count counts */
+}
+END_TEST
+
 START_TEST(every_double_reads_back_to_the_bit_in_as_few_digits_as_that_takes) {
     static const struct {
         double value;
@@ -300,6 +327,7 @@ Suite *suite_result(void) {
     tcase_add_checked_fixture(tests, scratch_open, scratch_close);
     tcase_set_timeout(tests, 240); /* thousands of prefixes, slow under sanitizers */
     tcase_add_test(tests, a_result_reads_back_as_the_run_had_it);
+    tcase_add_test(tests, a_document_that_nobody_asked_for_is_not_built);
     tcase_add_test(tests, every_double_reads_back_to_the_bit_in_as_few_digits_as_that_takes);
     tcase_add_test(tests, values_that_are_not_finite_survive_the_file);
     tcase_add_loop_test(tests, every_truncated_prefix_is_refused, 0, 2);

@@ -16,14 +16,12 @@
 
 #include <stdlib.h>
 
-static int64_t row_or_first(const df_matrix *table, int32_t id) { return id >= 0 && id < table->out ? id : 0; }
-
 df_status df_cpu_gather(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale, float *out,
                         size_t stride, df_error *err) {
     (void)engine;
     (void)err;
     for (int i = 0; i < n; i++, out += stride) {
-        df_gather_row(table, row_or_first(table, ids[i]), out);
+        df_gather_row(table, ids[i], out);
         for (int64_t j = 0; j < table->in; j++) out[j] *= scale;
     }
     return DF_OK;
@@ -87,10 +85,10 @@ df_status df_cpu_score(df_engine *engine, const df_score_args *args, df_error *e
     float *before = df_arena_floats(&engine->arena, 2 * (size_t)args->rank, err);
     if (before == NULL) return DF_ERR_MEMORY;
     float *after = before + args->rank;
-    df_gather_row(args->predecessor, row_or_first(args->predecessor, *args->prev), before);
+    df_gather_row(args->predecessor, *args->prev, before);
     for (int j = 0; j < args->rank; j++) before[j] *= args->hidden[j];
     for (int i = 0; i < args->k; i++) {
-        df_gather_row(args->successor, row_or_first(args->successor, args->candidate[i]), after);
+        df_gather_row(args->successor, args->candidate[i], after);
         args->score[i] = args->value[i] + canonical_dot(before, after, args->rank);
     }
     df_arena_rewind(&engine->arena, mark);

@@ -1,10 +1,10 @@
 /* pool.c - see pool.h. */
 #include "pool.h"
 
+#include "cpu/processors.h"
 #include "error.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,24 +110,19 @@ static void wait_for_tasks(df_pool *pool) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-static int usable_cpus(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return 1;
-}
-
 df_status df_pool_create(int threads, df_pool **out, df_error *err) {
     *out = NULL;
     df_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) return df_fail_memory(err, "the thread pool", sizeof *pool);
-    pool->threads = threads > 0 ? threads : usable_cpus();
+    const size_t count = (size_t)(threads > 0 ? threads : df_usable_processors());
+    pool->threads = (int)count;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->done, NULL);
-    pool->workers = calloc((size_t)pool->threads, sizeof *pool->workers);
+    pool->workers = calloc(count, sizeof *pool->workers);
     if (pool->workers == NULL) {
         df_pool_destroy(pool);
-        return df_fail_memory(err, "the thread pool", (size_t)threads * sizeof *pool->workers);
+        return df_fail_memory(err, "the thread pool", count * sizeof *pool->workers);
     }
     for (int i = 1; i < pool->threads; i++) {
         worker *w = &pool->workers[i];

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* Codes: "engine.device" (no driver, no GPU, or one that this build has no code for), "engine.products",
+/* Codes: "engine.device" (no driver, no GPU, none of the number that the options name, or one that this build has no
+ * code for), "engine.products",
  * "engine.cublas", "memory.device", "device.failed". */
 df_status df_cuda_open(const df_engine_options *options, df_memory *memory, const df_ops **ops, df_error *err);
 /* Does nothing for a memory that df_cuda_open did not fill. */
@@ -24,6 +25,11 @@ void df_cuda_describe(const df_engine *engine, df_device_facts *out);
  * for every call; with tile = rows, cuBLAS sees the row count, which is what the class avoids and the tests show. */
 df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
                                int tile, float *y, df_error *err);
+
+/* Runs a program of one phase in the resident kernel of the engine's class: for the tests, which show that a kind
+ * (program.h: dc_kind) or a width (df_dtype, of a product) that the kernel does not know is a failure of the device,
+ * "device.failed", and not a result. *ran false: the device does not run the resident kernels. */
+df_status df_cuda_run_phase(df_engine *engine, int kind, int dtype, bool *ran, df_error *err);
 
 #ifdef __cplusplus
 }

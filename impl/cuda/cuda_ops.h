@@ -22,7 +22,7 @@ struct dc_resident; /* resident.h */
 
 /* The state of one engine. */
 struct df_cuda {
-    int device;
+    int device; /* current whenever the backend works for this engine (device_scope.h) */
     cudaDeviceProp properties;
     cudaStream_t stream; /* all work of the engine */
     /* the window of df_memory.map: page-locked, grown as needed; `sent` says when the last window has gone */

@@ -1,6 +1,7 @@
 /*
  * engine.cu - opening and closing a device: its stream, its memory behind memory.h, its cuBLAS handle, its description.
  */
+#include "cuda/device_scope.h"
 #include "cuda/resident.h"
 
 #include <cstdio>
@@ -38,6 +39,7 @@ df_status device_alloc(void *owner, const char *what, size_t bytes, void **out, 
 }
 
 void device_release(void *owner, void *memory) {
+    const df_cuda_scope scope(state_of(owner)->device);
     dc_resident_released(state_of(owner)->resident, memory);
     if (memory != nullptr) cudaFree(memory);
 }
@@ -116,7 +118,8 @@ df_status open_cublas(df_cuda *cuda, df_error *err) {
     return df_cublas_check(l, l->set_atomics_mode(cuda->cublas, CUBLAS_ATOMICS_NOT_ALLOWED), "forbidding atomics", err);
 }
 
-df_status find_device(df_cuda *cuda, df_error *err) {
+/* Says which device the engine computes on; asking makes none current. */
+df_status find_device(df_cuda *cuda, int number, df_error *err) {
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result != cudaSuccess || count == 0)
@@ -124,7 +127,12 @@ df_status find_device(df_cuda *cuda, df_error *err) {
                        "There is no CUDA device to compute on: %s. Run on a machine with an NVIDIA GPU and its driver, "
                        "or use the CPU backend.",
                        result != cudaSuccess ? cudaGetErrorString(result) : "the driver counts none");
-    TRY(df_cuda_check(cudaGetDevice(&cuda->device), "asking for the current device", err));
+    if (number >= count)
+        return df_fail(err, DF_ERR_DEVICE, "engine.device",
+                       "There is no CUDA device %d: this process sees %d, and their numbers start at 0. Ask for one of "
+                       "them (--device), or let CUDA_VISIBLE_DEVICES show more.",
+                       number, count);
+    cuda->device = number;
     return df_cuda_check(cudaGetDeviceProperties(&cuda->properties, cuda->device), "asking for its properties", err);
 }
 
@@ -143,7 +151,8 @@ df_status check_code(const df_cuda *cuda, df_error *err) {
 }
 
 df_status start(df_cuda *cuda, const df_engine_options *options, df_error *err) {
-    TRY(find_device(cuda, err));
+    const df_cuda_scope scope(cuda->device);
+    TRY(scope.check(err));
     TRY(check_code(cuda, err));
     TRY(df_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "creating a stream", err));
     TRY(df_cuda_check(cudaEventCreateWithFlags(&cuda->sent, cudaEventDisableTiming), "creating an event", err));
@@ -153,6 +162,7 @@ df_status start(df_cuda *cuda, const df_engine_options *options, df_error *err) 
 }
 
 void stop(df_cuda *cuda) {
+    const df_cuda_scope scope(cuda->device);
     if (cuda->stream != nullptr) cudaStreamSynchronize(cuda->stream);
     dc_resident_destroy(cuda->resident);
     if (cuda->cublas != nullptr) cuda->library.destroy(cuda->cublas);
@@ -199,22 +209,27 @@ extern "C" df_status df_cuda_open(const df_engine_options *options, df_memory *m
                        df_products_name(options->products), df_class_name(options->numeric_class));
     df_cuda *cuda = new (std::nothrow) df_cuda();
     if (cuda == nullptr) return df_fail_memory(err, "the device's state", sizeof *cuda);
-    const df_status status = start(cuda, options, err);
+    df_status status = find_device(cuda, options->device, err);
+    if (status != DF_OK) {
+        delete cuda; /* nothing of a device was asked for yet */
+        return status;
+    }
+    status = start(cuda, options, err);
     if (status != DF_OK) {
         stop(cuda);
         return status;
     }
     memory->owner = cuda;
     memory->host = false;
-    memory->alloc = device_alloc;
+    memory->alloc = df_cuda_guarded<device_alloc>::call;
     memory->release = device_release;
-    memory->upload = device_upload;
-    memory->download = device_download;
-    memory->copy = device_copy;
-    memory->fill = device_fill;
-    memory->map = device_map;
-    memory->unmap = device_unmap;
-    memory->finish = device_finish;
+    memory->upload = df_cuda_guarded<device_upload>::call;
+    memory->download = df_cuda_guarded<device_download>::call;
+    memory->copy = df_cuda_guarded<device_copy>::call;
+    memory->fill = df_cuda_guarded<device_fill>::call;
+    memory->map = df_cuda_guarded<device_map>::call;
+    memory->unmap = df_cuda_guarded<device_unmap>::call;
+    memory->finish = df_cuda_guarded<device_finish>::call;
     return DF_OK;
 }
 
@@ -225,6 +240,7 @@ extern "C" void df_cuda_close(df_memory *memory) {
 
 extern "C" void df_cuda_describe(const df_engine *engine, df_device_facts *out) {
     const df_cuda *cuda = df_cuda_of(engine);
+    const df_cuda_scope scope(cuda->device);
     int driver = 0, runtime = 0, cublas = 0;
     std::snprintf(out->device, sizeof out->device, "%s", cuda->properties.name);
     if (cudaDriverGetVersion(&driver) == cudaSuccess) version_text(driver, out->driver, sizeof out->driver);

@@ -7,7 +7,7 @@
  * asked for) in pieces of bounded size at every call: that costs a write and a read of the piece, but a model that fits
  * the exact class fits this one, and no second copy of the weights exists that could differ from the first.
  */
-#include "cuda/cuda_ops.h"
+#include "cuda/device_scope.h"
 
 namespace {
 
@@ -105,6 +105,8 @@ df_status run_piece(df_engine *engine, const product &p, int64_t first, int outp
 
 extern "C" df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
                                           int rows, int tile, float *y, df_error *err) {
+    const df_cuda_scope scope(df_cuda_of(engine)->device);
+    TRY(scope.check(err));
     const size_t in = static_cast<size_t>(w->in), width = width_of(engine->options.products);
     product p = {};
     p.w = w;

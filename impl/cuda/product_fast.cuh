@@ -175,6 +175,7 @@ DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_turn &turn, const dc_product
                                int blocks) {
     const int warp = thread / 32, lane = thread % 32;
     const bool q8 = p.dtype == DF_Q8_0;
+    if (!q8 && p.dtype != DF_BF16) __trap();
     for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
         const dc_unit u = dc_unit_at(p, index);
         float hi[2][R / 8][4] = {}, lo[2][R / 8][4] = {};

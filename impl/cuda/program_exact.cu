@@ -43,8 +43,11 @@ DC_DEVICE dc_exact_turn run_product(int dtype, int slot, dc_exact_turn turn, con
         return run_width<R, DF_F16>(slot, turn, act, at.thread, at.blocks);
     case DF_Q8_0:
         return run_width<R, DF_Q8_0>(slot, turn, act, at.thread, at.blocks);
-    default:
+    case DF_Q4_0:
         return run_width<R, DF_Q4_0>(slot, turn, act, at.thread, at.blocks);
+    default:
+        __trap();
+        return turn;
     }
 }
 
@@ -148,8 +151,13 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
         case DC_COPY:
             dc_copy<R, NT, false>(s.finish, f, p, at);
             break;
-        default:
+        case DC_NORM:
+        case DC_CONV:
+        case DC_FINAL:
             dc_norm<R, NT, false>(s.finish, f, p, at);
+            break;
+        default: /* DC_ATTEND is the other class's */
+            __trap();
         }
         if (i + 1 < f.phases) dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);
     }

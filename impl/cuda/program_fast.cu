@@ -57,8 +57,13 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
         case DC_SILU:
             dc_gate<R, NT>(s.finish, f, p, at);
             break;
-        default:
+        case DC_NORM:
+        case DC_CONV:
+        case DC_FINAL:
             dc_norm<R, NT, true>(s.finish, f, p, at);
+            break;
+        default: /* DC_SCORES and DC_VALUES are the other class's */
+            __trap();
         }
         if (i + 1 == f.phases) break;
         dc_grid_sync<NT>(f.arrived, (unsigned)(i + 1) * gridDim.x, at.thread);

@@ -1,4 +1,5 @@
 /* resident.cu - products and the fast attention as operations: short programs of their own. */
+#include "cuda/device_scope.h"
 #include "cuda/resident_parts.h"
 
 namespace {
@@ -136,4 +137,32 @@ extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attentio
     TRY(df_cuda_check(dc_launch_fast(&f, r->fast_blocks, stream), "an attention", err));
     df_arena_rewind(&engine->arena, mark);
     return DF_OK;
+}
+
+extern "C" df_status df_cuda_run_phase(df_engine *engine, int kind, int dtype, bool *ran, df_error *err) {
+    const df_cuda_scope scope(df_cuda_of(engine)->device);
+    dc_resident *r = df_cuda_of(engine)->resident;
+    TRY(scope.check(err));
+    *ran = false;
+    if (r == nullptr) return DF_OK; /* class cublas has no such kernel */
+    TRY(dc_ask_blocks(r, err));
+    const int blocks = r->fast ? r->fast_blocks : r->exact_blocks;
+    *ran = blocks > 0;
+    if (!*ran) return DF_OK;
+    dc_phase host = {}; /* of nothing: whatever it is, there is no work in it */
+    host.kind = kind;
+    host.product.dtype = dtype;
+    TRY(df_arena_reset(&engine->arena, err));
+    dc_phase *device = df_cuda_take<dc_phase>(engine, 1, err);
+    dc_frame f = {};
+    f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
+    if (device == nullptr || f.arrived == nullptr) return DF_ERR_MEMORY;
+    f.phase = device;
+    f.phases = 1;
+    f.rows = 1;
+    TRY(engine->memory.upload(engine->memory.owner, device, &host, sizeof host, err));
+    const cudaStream_t stream = df_cuda_stream(engine);
+    TRY(df_cuda_check(r->fast ? dc_launch_fast(&f, blocks, stream) : dc_launch_exact(&f, blocks, stream),
+                      "a program of one phase", err));
+    return engine->memory.finish(engine->memory.owner, err);
 }
