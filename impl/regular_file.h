@@ -10,7 +10,7 @@
 
 #include <sys/stat.h>
 
-/* "a regular file", "a directory", "a named pipe", "a socket" or "a device". */
+/* "a regular file", "a directory", "a pipe", "a socket" or "a device". */
 const char *df_file_kind(mode_t mode);
 
 /* Opens `path` for reading without waiting for anyone. Returns the descriptor, which the caller closes, and fills

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from families import confidence_bias, lay_out_for_specforge, layer_causality, select_family
+from files import open_regular
 from refusal import Refused
 from rope import check_rope, flatten_rope, make_rotary, rope_geometry
 from weights import Tensors
@@ -51,7 +52,8 @@ def read_json(path: Path) -> tuple[dict, str]:
         return dict(pairs)
 
     try:
-        data = path.read_bytes()
+        with open_regular(path, "a JSON file; full-size checkpoints are made with `dflash-parity synth`") as stream:
+            data = stream.read()
         parsed = json.loads(data, object_pairs_hook=unique)
     except OSError as error:
         raise Refused(
@@ -166,6 +168,14 @@ def build(checkpoint: Checkpoint, tensors: Tensors, dtype: torch.dtype) -> torch
     try:
         model.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
+        missing = [name for name in model.state_dict() if name not in state]
+        prefix = tensors.prefix_of(missing) if missing else None
+        if prefix is not None:
+            raise Refused(
+                f"{tensors.path}: {len(missing)} tensors that the drafter needs are missing, and all of them are there "
+                f"behind the common prefix {prefix!r}: the checkpoint was saved from inside a wrapper. Rename the tensors: "
+                f"save_file({{name.removeprefix({prefix!r}): tensor for name, tensor in load_file(path).items()}}, path)."
+            ) from error
         raise Refused(f"{tensors.path}: does not fit the upstream model. {' '.join(str(error).split())}") from error
     for name, tensor in model.named_parameters():
         if tensor.dtype != dtype or tensor.is_meta:
