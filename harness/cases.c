@@ -71,13 +71,16 @@ static const char *read_case(const cJSON *object, dp_case *item) {
     if (item->checkpoint == NULL) return "checkpoint, the path of a folder";
     if (item->oracle == NULL) return "oracle, the path of a file";
     if (!cJSON_IsBool(stored)) return "stored, true or false";
+    item->head = string_of(object, "lm_head");
+    if (item->head == NULL && cJSON_HasObjectItem(object, "lm_head"))
+        return "lm_head, FILE or FILE:TENSOR, or no such key";
     return read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
 }
 
 static bool known_case_key(const char *key) {
-    static const char *const known[] = {"name",       "checkpoint",    "oracle",      "stored",
-                                        "precision",  "synth",         "context",     "start",
-                                        "input_seed", "input_profile", "full_stages", "sample_stride"};
+    static const char *const known[] = {"name",        "checkpoint",    "oracle", "stored",     "precision",
+                                        "synth",       "context",       "start",  "input_seed", "input_profile",
+                                        "full_stages", "sample_stride", "lm_head"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i]) == 0) return true;
     return false;

@@ -11,6 +11,7 @@
 
 typedef struct dp_case {
     const char *name, *checkpoint, *oracle; /* borrowed from the list */
+    const char *head;                       /* FILE[:TENSOR] of the output head; NULL: the checkpoint's own */
     bool stored;                            /* the checkpoint is part of the repository */
     df_precision precision;                 /* how the weights are held */
     const char *synth_config;               /* recipe */

@@ -196,6 +196,23 @@ static df_status absolute(const char **path, char **owned, df_error *err) {
     return DF_OK;
 }
 
+/* The same of FILE[:TENSOR]. */
+static df_status absolute_head(const char **head, char **owned, df_error *err) {
+    dp_head_source source;
+    if (*head == NULL) return DF_OK;
+    dp_head_source_parse(*head, &source);
+    const char *file = source.file, *tensor = source.tensor != NULL ? source.tensor : "";
+    char *path = NULL;
+    TRY(absolute(&file, &path, err));
+    const size_t size = strlen(path) + strlen(tensor) + 2;
+    *owned = malloc(size);
+    if (*owned != NULL) snprintf(*owned, size, "%s%s%s", path, tensor[0] != '\0' ? ":" : "", tensor);
+    free(path);
+    if (*owned == NULL) return df_fail_memory(err, "a path", size);
+    *head = *owned;
+    return DF_OK;
+}
+
 static int bisect_revisions(bisect *b) {
     dp_git_options options = {.repository = b->repository != NULL ? b->repository : ".",
                               .good = b->good,
@@ -209,7 +226,7 @@ static int bisect_revisions(bisect *b) {
     df_error err;
     df_status status = absolute(&options.subject.checkpoint, &owned[0], &err);
     if (status == DF_OK) status = absolute(&options.subject.oracle, &owned[1], &err);
-    if (status == DF_OK) status = absolute(&options.subject.head, &owned[2], &err);
+    if (status == DF_OK) status = absolute_head(&options.subject.head, &owned[2], &err);
     if (options.judge.expect == DP_EXPECT_ENVELOPE) options.judge.files.bars = options.subject.oracle;
     if (options.judge.expect == DP_EXPECT_DEFAULT) options.judge.expect = DP_EXPECT_IDENTICAL;
     if (status == DF_OK) status = dp_bisect_git(&options, &result, &err);

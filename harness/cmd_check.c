@@ -4,6 +4,7 @@
 #include "cases.h"
 #include "cli.h"
 #include "colour.h"
+#include "head_source.h"
 #include "output.h"
 #include "report.h"
 #include "result_output.h"
@@ -19,8 +20,7 @@ static const char help[] =
     "reference, and forward_round with forward_block bit for bit.\n"
     "\n"
     "  --checkpoint DIR  the checkpoint under test; its config is the authority\n"
-    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n"
-    "  --lm-head FILE    safetensors file with the target's lm_head.weight (default: the checkpoint's own)\n"
+    "  --oracle FILE     what the reference computed (oracles/FORMAT.md)\n" DP_HEAD_OPTION_HELP
     "  --precision MODE  hold the matrices as f32, bf16, q8_0, q4_0, mixed or fc (default: as stored); must be the\n"
     "                    mode that the oracle was computed with\n"
     "  --full            every measure of every stage, in wide lines\n"
@@ -104,7 +104,7 @@ int cmd_check(int argc, char **argv) {
     dp_destinations files = {.command = "check"};
     dp_run_destinations(&run, &files);
     dp_destination_spare(&files, options.oracle);
-    dp_destination_spare(&files, options.head);
+    dp_destination_spare_head(&files, options.head);
     dp_destination_spare_checkpoint(&files, options.checkpoint);
     if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     options.report = dp_run_wants_result(&run);

@@ -54,6 +54,7 @@ static void run_case(gate *g, const dp_case *item) {
     const double size = dp_case_work(item), moment = dp_seconds();
     const dp_check_options options = {.checkpoint = item->checkpoint,
                                       .oracle = item->oracle,
+                                      .head = item->head,
                                       .precision = item->precision,
                                       .threads = (int)g->run->threads,
                                       .isa = g->run->isa,

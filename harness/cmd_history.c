@@ -189,7 +189,8 @@ int cmd_history(int argc, char **argv) {
         const int taken = dp_take_option("history", argc, argv, &i, own, sizeof own / sizeof *own, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
-        if (argv[i][0] == '-' || w.path != NULL) return dp_usage_error("history", "unknown word '%s'", argv[i]);
+        if ((argv[i][0] == '-' && argv[i][1] != '\0') || w.path != NULL)
+            return dp_usage_error("history", "unknown word '%s'", argv[i]);
         w.path = argv[i];
     }
     if (w.path == NULL) return dp_usage_error("history", "FILE is missing");

@@ -12,6 +12,7 @@
 #include "destinations.h"
 #include "environment.h"
 #include "error.h"
+#include "head_source.h"
 #include "identity_report.h"
 #include "output.h"
 #include "report.h"
@@ -30,7 +31,7 @@ static const char help[] =
     "\n"
     "  --case GLOB       cases of FILE to run (default: those whose checkpoint is stored)\n"
     "  --cases FILE      the list of cases (default fixtures/cases.json)\n"
-    "  --checkpoint DIR  this checkpoint instead, with inputs made from the seed\n"
+    "  --checkpoint DIR  this checkpoint instead, with inputs made from the seed\n" DP_HEAD_OPTION_HELP
     "  --precision MODE  of --checkpoint: f32, bf16, q8_0, q4_0, mixed or fc (default: as stored)\n"
     "  --schedules N     random histories in all (default: 1000 over the stored cases, 1 for each full-size one)\n"
     "  --seed S          of histories and made inputs (default 1)\n"
@@ -46,7 +47,7 @@ enum { DEFAULT_SCHEDULES = 1000, MOST_SCHEDULES = 10000000, ORIGIN_TEXT = 4096 }
 
 typedef struct identity {
     dp_run_options run;
-    const char *pattern, *cases, *checkpoint, *precision, *replay, *digests, *against;
+    const char *pattern, *cases, *checkpoint, *head, *precision, *replay, *digests, *against;
     long schedules; /* -1: not given */
     long seed;
     const char *command;
@@ -85,8 +86,10 @@ static void account(identity *d, dp_identity_result *result, const char *origin)
     dp_identity_release(result);
 }
 
-static dp_identity_options options_for(identity *d, int schedules, bool brief, double size, const char *label) {
+static dp_identity_options options_for(identity *d, const char *head, int schedules, bool brief, double size,
+                                       const char *label) {
     return (dp_identity_options){.filter = d->run.filter,
+                                 .head = head,
                                  .replay = d->replay,
                                  .seed = (uint64_t)d->seed,
                                  .schedules = schedules,
@@ -104,11 +107,12 @@ static dp_identity_options options_for(identity *d, int schedules, bool brief, d
 static void run_checkpoint(identity *d, df_precision precision) {
     const double size = dp_checkpoint_work(d->checkpoint);
     const dp_identity_options options =
-        options_for(d, d->schedules >= 0 ? (int)d->schedules : DEFAULT_SCHEDULES, false, size, NULL);
+        options_for(d, d->head, d->schedules >= 0 ? (int)d->schedules : DEFAULT_SCHEDULES, false, size, NULL);
     char origin[ORIGIN_TEXT];
     dp_identity_result result;
     dp_progress_begin(&d->progress, "identity", NULL, size);
-    snprintf(origin, sizeof origin, "--checkpoint %s --precision %s", d->checkpoint, df_precision_name(precision));
+    snprintf(origin, sizeof origin, "--checkpoint %s%s%s --precision %s", d->checkpoint,
+             d->head != NULL ? " --lm-head " : "", d->head != NULL ? d->head : "", df_precision_name(precision));
     dp_identity_case(d->checkpoint, d->checkpoint, NULL, precision, &options, &d->list, &result);
     account(d, &result, origin);
 }
@@ -122,7 +126,7 @@ static bool has_share(const identity *d, const dp_case *item) { return item->sto
 
 static void run_case(identity *d, const dp_case *item, int schedules) {
     const double size = dp_case_work(item), moment = dp_seconds();
-    const dp_identity_options options = options_for(d, schedules, !item->stored, size, item->name);
+    const dp_identity_options options = options_for(d, item->head, schedules, !item->stored, size, item->name);
     char origin[ORIGIN_TEXT];
     dp_identity_result result = {.name = item->name,
                                  .checkpoint = item->checkpoint,
@@ -259,9 +263,10 @@ static int take_number(identity *d, int argc, char **argv, int *index, int *code
 }
 
 static int parse(identity *d, int argc, char **argv) {
-    const dp_option own[] = {{"--case", &d->pattern},        {"--cases", &d->cases},   {"--checkpoint", &d->checkpoint},
-                             {"--precision", &d->precision}, {"--replay", &d->replay}, {"--digests", &d->digests},
-                             {"--against", &d->against}};
+    const dp_option own[] = {{"--case", &d->pattern},          {"--cases", &d->cases},
+                             {"--checkpoint", &d->checkpoint}, {"--precision", &d->precision},
+                             {"--lm-head", &d->head},          {"--replay", &d->replay},
+                             {"--digests", &d->digests},       {"--against", &d->against}};
     int code = DP_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
         int taken = dp_take_run_option("identity", argc, argv, &i, &d->run, &code);
@@ -275,6 +280,8 @@ static int parse(identity *d, int argc, char **argv) {
         return dp_usage_error("identity", "--case and --checkpoint exclude each other");
     if (d->precision != NULL && d->checkpoint == NULL)
         return dp_usage_error("identity", "--precision belongs to --checkpoint; a case has its own");
+    if (d->head != NULL && d->checkpoint == NULL)
+        return dp_usage_error("identity", "--lm-head belongs to --checkpoint; a case has its own");
     if (d->replay != NULL && d->pattern == NULL && d->checkpoint == NULL)
         return dp_usage_error("identity", "--replay needs --case or --checkpoint");
     if (d->replay != NULL && (d->against != NULL || d->run.filter != NULL))
@@ -329,6 +336,7 @@ int cmd_identity(int argc, char **argv) {
     dp_destination_add(&files, (dp_destination){"--digests", d.digests, false});
     dp_destination_spare(&files, d.against);
     dp_destination_spare(&files, d.cases);
+    dp_destination_spare_head(&files, d.head);
     dp_destination_spare_checkpoint(&files, d.checkpoint);
     if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     char *command = dp_command_line(argc, argv);

@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "cli.h"
+#include "head_source.h"
 #include "ladder_report.h"
 #include "output.h"
 #include "report.h"
@@ -24,8 +25,7 @@ static const char help[] =
     "  --checkpoint DIR  the checkpoint (config.json, model.safetensors)\n"
     "  --oracle FILE     its oracle, of the stored weights\n"
     "  --case NAME       a case of FILE instead of these two\n"
-    "  --cases FILE      the list of cases (default fixtures/cases.json)\n"
-    "  --lm-head FILE    safetensors file with the target's lm_head.weight (default: the checkpoint's own)\n"
+    "  --cases FILE      the list of cases (default fixtures/cases.json)\n" DP_HEAD_OPTION_HELP
     "  --modes LIST      of PRECISION or PRECISION+PRODUCTS, with commas (default: f32,bf16,q8_0,q4_0,mixed,fc,\n"
     "                    stored+tf32,stored+bf16)\n"
     "  --products NAME   products of the modes that name none: f32 (the default), tf32 or bf16\n"

@@ -62,7 +62,7 @@ static int take(words *w, int argc, char **argv, int *i) {
         w->read.order = (dp_order)o;
     }
     if (taken > 0) return DP_EXIT_PASS;
-    if (argv[*i][0] == '-') return dp_usage_error("postmortem", "unknown word '%s'", argv[*i]);
+    if (argv[*i][0] == '-' && argv[*i][1] != '\0') return dp_usage_error("postmortem", "unknown word '%s'", argv[*i]);
     w->path[w->read.count++] = argv[*i];
     return DP_EXIT_PASS;
 }

@@ -33,9 +33,11 @@ static int64_t values_in(const dp_recording *stages) {
 
 static int print_result(const dp_run_record *run, const char *path, bool json, const char *command) {
     if (!json) {
-        printf("%s: %d stages, %lld values, precision %s, class %s, isa %s, %d threads\n", path, run->stages.count,
+        printf("%s: %d stages, %lld values, precision %s, class %s, isa %s, %d threads", path, run->stages.count,
                (long long)values_in(&run->stages), df_precision_name(run->precision),
                df_class_name(run->engine.numeric_class), df_engine_isa(run->handle), df_engine_threads(run->handle));
+        if (run->head != NULL) printf(", output head %s", df_table_view(run->head).name);
+        printf("\n");
         return dp_finish_output("record", DP_EXIT_PASS);
     }
     cJSON *document = cJSON_CreateObject();

@@ -14,9 +14,9 @@
 static const char help[] =
     "usage: dflash-parity report RESULT [--as FORMAT] [--out FILE] [--keep-data DIR]\n"
     "\n"
-    "Renders a file that check or gate wrote with --out (reports/RESULT.md). It reads nothing else, so old results "
-    "can\n"
-    "be rendered where neither checkpoint nor oracle is.\n"
+    "Renders a file that check or gate wrote with --out (reports/RESULT.md); - is standard input, and a pipe will do. "
+    "It\n"
+    "reads nothing else, so old results can be rendered where neither checkpoint nor oracle is.\n"
     "\n"
     "  --as FORMAT       text (default), markdown (for a job summary), junit (XML), github (annotations) or html\n"
     "  --out FILE        write to FILE, whole or not at all, instead of standard output\n"
@@ -62,7 +62,7 @@ int cmd_report(int argc, char **argv) {
         const int taken = dp_take_option("report", argc, argv, &i, own, sizeof own / sizeof *own, &code);
         if (taken < 0) return code;
         if (taken > 0) continue;
-        if (argv[i][0] == '-') return dp_usage_error("report", "unknown word '%s'", argv[i]);
+        if (argv[i][0] == '-' && argv[i][1] != '\0') return dp_usage_error("report", "unknown word '%s'", argv[i]);
         if (path != NULL) return dp_usage_error("report", "one RESULT at a time; found %s and %s", path, argv[i]);
         path = argv[i];
     }

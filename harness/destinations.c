@@ -3,6 +3,7 @@
 
 #include "atomic_file.h"
 #include "cli.h"
+#include "head_source.h"
 #include "history.h"
 
 #include <stdio.h>
@@ -60,6 +61,13 @@ void dp_destination_spare(dp_destinations *d, const char *path) {
                                      "%s names %s, which this command reads and would then replace; choose "
                                      "another name",
                                      d->item[i].option, path);
+}
+
+void dp_destination_spare_head(dp_destinations *d, const char *head) {
+    dp_head_source source;
+    if (head == NULL) return;
+    dp_head_source_parse(head, &source);
+    dp_destination_spare(d, source.file);
 }
 
 void dp_destination_spare_checkpoint(dp_destinations *d, const char *folder) {

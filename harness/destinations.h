@@ -25,6 +25,8 @@ typedef struct dp_destinations {
 void dp_destination_add(dp_destinations *d, dp_destination item);
 /* The command reads this file: none of those added may be it, which is a usage error. NULL: no file. */
 void dp_destination_spare(dp_destinations *d, const char *path);
+/* The same for the file of --lm-head FILE[:TENSOR]. */
+void dp_destination_spare_head(dp_destinations *d, const char *head);
 /* The same for config.json and model.safetensors of a checkpoint's folder. */
 void dp_destination_spare_checkpoint(dp_destinations *d, const char *folder);
 /* Whether each can be written. Returns the exit code; nothing is left at any of them. */

@@ -5,6 +5,7 @@
 #include "error.h"
 #include "json_number.h"
 #include "json_text.h"
+#include "regular_file.h"
 #include "sha256.h"
 
 #include <errno.h>
@@ -146,6 +147,10 @@ df_status dp_history_append(const char *path, const dp_result_file *file, df_err
 df_status dp_history_check(const char *path, df_error *err) {
     struct stat info;
     if (stat(path, &info) != 0) return dp_atomic_check(path, err);
+    if (S_ISFIFO(info.st_mode))
+        return df_fail(err, DF_ERR_IO, "history.open",
+                       "The history %s is %s; its lines are read back and added to, so it must be a regular file.",
+                       path, df_file_kind(info.st_mode));
     const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
     if (fd < 0) return fail(err, "history.open", path, "opened");
     close(fd);

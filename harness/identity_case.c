@@ -237,6 +237,7 @@ static df_status run_all(run *r, const char *checkpoint, const char *oracle, dp_
                                       .isa = r->options->isa};
     df_status status = dp_subject_open(out->name, checkpoint, oracle, out->precision, r->options->seed,
                                        r->options->hooks, &r->subject, r->err);
+    r->subject.head = r->options->head;
     out->family = r->subject.in.config.family;
     if (status == DF_OK) status = dp_reference_run(&r->subject, &engine, &r->reference, r->err);
     if (status != DF_OK) return status;

@@ -10,6 +10,7 @@
 
 typedef struct dp_identity_options {
     const char *filter; /* pattern over arm names; NULL: all */
+    const char *head;   /* FILE[:TENSOR] of the output head; NULL: the checkpoint's own, if it has one */
     const char *replay; /* this schedule instead of the arms; NULL: none */
     uint64_t seed;
     int schedules;      /* random histories of this case */

@@ -2,6 +2,7 @@
 #include "identity_subject.h"
 
 #include "error.h"
+#include "head_source.h"
 #include "identity_random.h"
 #include "proposal.h"
 
@@ -95,17 +96,12 @@ void dp_subject_noise(const dp_subject *subject, int index, float *noise) {
 /* ---- Drafters -------------------------------------------------------------------------------------------------------
  */
 
-/* With an oracle, the head that its reference ran; without one, the checkpoint's own, if it has one. */
+/* With an oracle, the head that its reference ran; without one, the one that was given or the checkpoint's own. */
 static df_status load_head(const dp_subject *s, dp_rig *rig, df_error *err) {
-    char path[PATH_SIZE];
-    df_status status = path_in(s, "model.safetensors", path, err);
-    if (status != DF_OK) return status;
     if (s->in.oracle != NULL && s->in.vocab == 0) return DF_OK;
-    if (s->in.oracle != NULL && !s->head_known) return dp_head_load(rig->engine, path, s->in.oracle, &rig->head, err);
-    for (int i = 0; i < df_draft_tensor_count(rig->draft); i++)
-        if (strcmp(df_draft_tensor(rig->draft, i).name, "lm_head.weight") == 0)
-            return df_table_load(rig->engine, path, "lm_head.weight", &rig->head, err);
-    return DF_OK;
+    return s->in.oracle != NULL && !s->head_known
+               ? dp_head_load(rig->engine, s->checkpoint, s->head, s->in.oracle, &rig->head, err)
+               : dp_head_open(rig->engine, s->checkpoint, s->head, &rig->head, err);
 }
 
 df_status dp_rig_open(const dp_subject *subject, const df_engine_options *options, dp_rig *out, df_error *err) {

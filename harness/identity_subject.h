@@ -19,6 +19,7 @@ typedef struct dp_identity_hooks {
 
 typedef struct dp_subject {
     const char *name, *checkpoint; /* borrowed */
+    const char *head;              /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own, if it has one */
     df_precision precision;
     uint64_t seed;
     dp_admission in;                /* config, inputs, oracle (NULL without one) */

@@ -9,7 +9,7 @@
 
 #include "error.h"
 #include "geometry.h"
-#include "safetensors.h"
+#include "safetensors_header.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,20 +39,20 @@ static totals count_tensors(const dp_inspect_options *options, const df_safetens
         const df_tensor *tensor = df_safetensors_at(file, i);
         if (!dp_inspect_wants(options, tensor->name)) continue;
         sum.tensors++;
-        sum.parameters += (int64_t)(tensor->bytes / df_dtype_size(tensor->dtype));
+        sum.parameters += tensor->count;
         sum.bytes += tensor->bytes;
     }
     return sum;
 }
 
 static void print_tensors(const dp_inspect_options *options, const df_safetensors *file, const totals *sum) {
-    char shape[96];
+    char shape[DF_SHAPE_TEXT_MAX];
     printf("tensors\n");
     for (int i = 0; i < df_safetensors_count(file); i++) {
         const df_tensor *tensor = df_safetensors_at(file, i);
         if (dp_inspect_wants(options, tensor->name))
-            printf("  %-52s %-5s %-20s %12zu bytes\n", tensor->name, df_dtype_name(tensor->dtype),
-                   dp_inspect_shape(tensor->rank, tensor->dim, shape), tensor->bytes);
+            printf("  %-52s %-5s %-20s %12zu bytes\n", tensor->name, tensor->type->name,
+                   df_shape_text(tensor->rank, tensor->dim, shape), tensor->bytes);
     }
     printf("total: %d tensors, %lld parameters, %llu bytes\n", sum->tensors, (long long)sum->parameters,
            (unsigned long long)sum->bytes);
@@ -65,7 +65,7 @@ static cJSON *tensors_json(const dp_inspect_options *options, const df_safetenso
         if (!dp_inspect_wants(options, tensor->name)) continue;
         cJSON *item = cJSON_CreateObject();
         cJSON_AddStringToObject(item, "name", tensor->name);
-        cJSON_AddStringToObject(item, "dtype", df_dtype_name(tensor->dtype));
+        cJSON_AddStringToObject(item, "dtype", tensor->type->name);
         cJSON_AddItemToObject(item, "shape", dp_inspect_shape_json(tensor->rank, tensor->dim));
         cJSON_AddNumberToObject(item, "bytes", (double)tensor->bytes);
         cJSON_AddItemToArray(list, item);

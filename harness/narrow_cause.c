@@ -96,7 +96,10 @@ static bool describe(const df_config *c, const dp_stage_spec *spec, product *p) 
 static bool find_tensor(const df_draft *draft, const char *name, df_tensor_view *out) {
     for (int i = 0; i < df_draft_tensor_count(draft); i++) {
         *out = df_draft_tensor(draft, i);
-        if (strcmp(out->name, name) == 0) return true;
+        /* An output head that is not this run's may have any dtype. */
+        df_dtype held = DF_F32;
+        while (held <= DF_BF16 && strcmp(out->dtype, df_dtype_name(held)) != 0) held++;
+        if (strcmp(out->name, name) == 0) return held <= DF_BF16;
     }
     *out = (df_tensor_view){.name = NULL};
     return false;

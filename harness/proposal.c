@@ -2,6 +2,7 @@
 #include "proposal.h"
 
 #include "error.h"
+#include "head_source.h"
 #include "hosted.h"
 #include "sha256.h"
 #include "stage_set.h"
@@ -9,18 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char head_tensor[] = "lm_head.weight";
 static const float window_threshold = 0.5f; /* the policy's default */
 
-static df_status head_differs(const dp_oracle *oracle, const char *field, const char *ours, const char *theirs,
-                              df_error *err) {
+static df_status head_differs(const dp_oracle *oracle, const char *tensor, const char *field, const char *ours,
+                              const char *theirs, df_error *err) {
     return df_fail(
         err, DF_ERR_REFUSED, "provenance.head.differs",
-        "%s: the %s of the output head differs: the file given has %s, the oracle was computed with %s. Give "
-        "the head of the oracle's target.",
-        dp_oracle_path(oracle), field, ours, theirs);
+        "%s: the %s of the output head differs: %s has %s, the oracle was computed with %s. Give the head of "
+        "the oracle's target, by name where a file holds several: --lm-head FILE:TENSOR.",
+        dp_oracle_path(oracle), field, tensor, ours, theirs);
 }
 
+/* The tensor's name may be another than the oracle's: one head has several in the files of one target. */
 static df_status check_head(const df_table *head, const dp_oracle *oracle, df_error *err) {
     const df_tensor_view view = df_table_view(head);
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "head");
@@ -39,18 +40,24 @@ static df_status check_head(const df_table *head, const dp_oracle *oracle, df_er
         if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i])
             continue;
         char *theirs = cJSON_PrintUnformatted(shape);
-        const df_status status = head_differs(oracle, "shape", dp_dims_text(view.rank, view.dim, ours),
+        const df_status status = head_differs(oracle, view.name, "shape", dp_dims_text(view.rank, view.dim, ours),
                                               theirs != NULL ? theirs : "no array", err);
         cJSON_free(theirs);
         return status;
     }
-    if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, "dtype", view.dtype, dtype, err);
+    if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, view.name, "dtype", view.dtype, dtype, err);
     dp_sha256_of(view.data, view.bytes, digest);
-    return strcmp(digest, sha256) == 0 ? DF_OK : head_differs(oracle, "SHA-256", digest, sha256, err);
+    return strcmp(digest, sha256) == 0 ? DF_OK : head_differs(oracle, view.name, "SHA-256", digest, sha256, err);
 }
 
-df_status dp_head_load(df_engine *engine, const char *path, const dp_oracle *oracle, df_table **out, df_error *err) {
-    df_status status = df_table_load(engine, path, head_tensor, out, err);
+df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
+                       df_table **out, df_error *err) {
+    df_status status = dp_head_open(engine, checkpoint, head, out, err);
+    if (status == DF_OK && *out == NULL)
+        status = df_fail(err, DF_ERR_REFUSED, "table.tensor.missing",
+                         "%s/model.safetensors holds no tensor \"lm_head.weight\", and the reference of %s ran an "
+                         "output head. Give the target's with --lm-head FILE[:TENSOR].",
+                         checkpoint, dp_oracle_path(oracle));
     if (status == DF_OK) status = check_head(*out, oracle, err);
     if (status != DF_OK) {
         df_table_destroy(*out);

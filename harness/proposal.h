@@ -3,7 +3,7 @@
  *
  * It exists when the oracle's reference ran an output head, which the oracle says by holding the input `anchor`. The
  * head is the target's, not the drafter's: it comes from a file beside the checkpoint or from the checkpoint's own
- * lm_head.weight, and its digest must be the one that the oracle was computed with.
+ * lm_head.weight (head_source.h), and its digest must be the one that the oracle was computed with.
  */
 #ifndef DP_PROPOSAL_H
 #define DP_PROPOSAL_H
@@ -11,9 +11,10 @@
 #include "recording.h"
 #include "store.h"
 
-/* Loads the head and holds it against provenance.head. `path` is a safetensors file with a tensor lm_head.weight.
+/* Loads the head, `head` as dp_head_open takes it, and holds its dtype, shape and digest against provenance.head.
  * Codes: "provenance.head.missing", "provenance.head.differs", and those of df_table_load. */
-df_status dp_head_load(df_engine *engine, const char *path, const dp_oracle *oracle, df_table **out, df_error *err);
+df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
+                       df_table **out, df_error *err);
 
 /* Logits of the harvested rows of final[B, H], the greedy proposal from `anchor`, the confidence of each slot and the
  * survival window at threshold 0.5, all observed into `recording`. */

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PATH_SIZE = 4096 };
-
 df_status dp_oracle_precision(const char *path, df_precision *out, df_error *err) {
     dp_oracle *oracle = NULL;
     TRY(dp_oracle_open(path, &oracle, err));
@@ -27,17 +25,13 @@ df_status dp_oracle_precision(const char *path, df_precision *out, df_error *err
 }
 
 static df_status load_head(const dp_run_setup *setup, dp_run_record *run, df_error *err) {
-    char path[PATH_SIZE];
     if (run->in.vocab == 0 && setup->head != NULL)
         return df_fail(err, DF_ERR_REFUSED, "oracle.head.unused",
                        "An output head was given (%s), but the reference of %s ran none, so there is no anchor to "
                        "draft from. Leave --lm-head out, or give the oracle of a run with a head.",
                        setup->head, setup->oracle);
     if (run->in.vocab == 0) return DF_OK;
-    if (snprintf(path, sizeof path, "%s/model.safetensors", setup->checkpoint) >= PATH_SIZE)
-        return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
-                       PATH_SIZE);
-    return dp_head_load(run->handle, setup->head != NULL ? setup->head : path, run->in.oracle, &run->head, err);
+    return dp_head_load(run->handle, setup->checkpoint, setup->head, run->in.oracle, &run->head, err);
 }
 
 static df_status load(const dp_run_setup *setup, dp_run_record *run, df_error *err) {

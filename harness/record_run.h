@@ -15,7 +15,7 @@
 /* How a checkpoint is run. */
 typedef struct dp_run_setup {
     const char *checkpoint, *oracle;
-    const char *head; /* safetensors file with lm_head.weight; NULL: the checkpoint's own */
+    const char *head; /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
     bool has_precision;
     df_precision precision; /* without has_precision the oracle's own */
     df_engine_options engine;

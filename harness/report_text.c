@@ -180,6 +180,8 @@ void dp_report_text(FILE *to, const dp_result *result, bool failures_only) {
     for (int i = 0; i < result->arm_count; i++)
         if (!failures_only || !result->arm[i].identical) print_arm(to, &result->arm[i]);
     if (!failures_only) print_layers(to, result);
+    if (any && result->options->head != NULL)
+        fprintf(to, "%soutput head: %s of %s\n", failures_only ? "      " : "", result->head, result->options->head);
     if (dp_growth_text(result, text)[0] != '\0' && (!failures_only || result->failed_isolated > 0))
         fprintf(to, "%s%s.\n", failures_only ? "      " : "", text);
 }

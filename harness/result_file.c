@@ -74,6 +74,15 @@ static void read_subject(dp_json_reader *reader, const cJSON *object, dp_result_
     result->block = (int)dp_read_integer(reader, object, "block_rows", 0, INT32_MAX);
 }
 
+/* There when the head was not the checkpoint's own; its tensor null when none was loaded. */
+static void read_output_head(dp_json_reader *reader, const cJSON *object, dp_result_case *out) {
+    if (!cJSON_HasObjectItem(object, "head")) return;
+    const cJSON *head = dp_read_object(reader, object, "head");
+    out->options.head = dp_read_text(reader, head, "source");
+    const char *tensor = dp_read_text_or_null(reader, head, "tensor");
+    snprintf(out->result.head, sizeof out->result.head, "%s", tensor != NULL ? tensor : "");
+}
+
 static void read_error(dp_json_reader *reader, const cJSON *object, dp_result *result) {
     const cJSON *error = dp_read_object_or_null(reader, object, "error");
     const bool stopped = result->verdict == DP_REFUSED || result->verdict == DP_ERROR;
@@ -191,6 +200,7 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     read_error(reader, object, result);
     out->command = dp_read_text(reader, object, "command");
     read_subject(reader, object, out);
+    read_output_head(reader, object, out);
     result->stages_known = (int)dp_read_integer(reader, object, "stages_known", 0, MOST_STAGES);
     read_stages(reader, object, result);
     read_arms(reader, object, result);

@@ -71,11 +71,7 @@ static df_status admit(check *c, dp_result *out) {
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
 static df_status load_head(const check *c, df_engine *engine, df_table **head) {
-    char path[PATH_SIZE];
-    if (snprintf(path, sizeof path, "%s/model.safetensors", c->options->checkpoint) >= PATH_SIZE)
-        return df_fail(c->err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
-                       PATH_SIZE);
-    return dp_head_load(engine, c->options->head != NULL ? c->options->head : path, c->in.oracle, head, c->err);
+    return dp_head_load(engine, c->options->checkpoint, c->options->head, c->in.oracle, head, c->err);
 }
 
 /* A device's weights cannot be read from here: the formulas of isolated.h are evaluated from a copy on the CPU. */
@@ -113,6 +109,7 @@ static df_status load(check *c, dp_result *out) {
     if (status == DF_OK && c->options->report)
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
+    if (c->head != NULL) snprintf(out->head, sizeof out->head, "%s", df_table_view(c->head).name);
     if (status == DF_OK && !df_engine_on_host(c->engine)) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =

@@ -34,7 +34,7 @@ dp_verdict dp_worse_verdict(dp_verdict a, dp_verdict b);
 typedef struct dp_check_options {
     const char *checkpoint; /* directory */
     const char *oracle;     /* file */
-    const char *head;       /* safetensors file with lm_head.weight; NULL: the checkpoint's own */
+    const char *head;       /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
     df_precision precision; /* how the matrices are held; must be the oracle's */
     const char *filter;     /* pattern over stage and arm names; NULL: all */
     int threads;            /* 0 = all cores */
@@ -61,6 +61,8 @@ typedef struct dp_stage_result {
     dp_share share;
 } dp_stage_result;
 
+enum { DP_TENSOR_NAME = 256 };
+
 typedef struct dp_result {
     const dp_check_options *options;
     dp_verdict verdict;
@@ -69,9 +71,10 @@ typedef struct dp_result {
     int context, block; /* rows of the input */
     int threads;
     const char *isa;
-    df_device_facts device; /* what was asked for, and what it is once an engine was made */
-    int stages_known;       /* stages that the config demands */
-    dp_stage_result *stage; /* owned; the stages compared, in forward order */
+    df_device_facts device;    /* what was asked for, and what it is once an engine was made */
+    int stages_known;          /* stages that the config demands */
+    char head[DP_TENSOR_NAME]; /* the tensor that was the output head; "" when none was loaded */
+    dp_stage_result *stage;    /* owned; the stages compared, in forward order */
     int stage_count;
     dp_arm_result arm[4];
     int arm_count;

@@ -3,6 +3,7 @@
 
 #include "engine.h"
 #include "error.h"
+#include "head_source.h"
 #include "evaluate.h"
 #include "identity_random.h"
 #include "proposal.h"
@@ -100,15 +101,11 @@ static bool replace(void *user, const df_stage_view *view, float *value) {
  */
 
 static df_status open_run(soak *s, const char *dir, df_precision precision) {
-    char path[PATH_SIZE];
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
     TRY(df_engine_create(&(df_engine_options){.products = s->products, .threads = 2, .poison_scratch = true},
                          &s->engine, s->err));
     TRY(df_draft_load_as(s->engine, dir, precision, &s->draft, s->err));
     s->config = df_draft_config(s->draft);
-    for (int i = 0; i < df_draft_tensor_count(s->draft); i++)
-        if (strcmp(df_draft_tensor(s->draft, i).name, "lm_head.weight") == 0)
-            TRY(df_table_load(s->engine, path, "lm_head.weight", &s->head, s->err));
+    TRY(dp_head_open(s->engine, dir, NULL, &s->head, s->err));
     const int vocab = s->head != NULL ? df_table_vocab(s->head) : 0;
     return dp_stage_set_create(s->config, &(dp_stage_input){.context = CONTEXT, .vocab = vocab}, &s->stages, s->err);
 }

@@ -400,18 +400,6 @@ static df_status open_kind(const char *path, bool any_kind, dp_oracle **out, df_
 df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) { return open_kind(path, false, out, err); }
 df_status dp_store_open(const char *path, dp_oracle **out, df_error *err) { return open_kind(path, true, out, err); }
 
-bool dp_file_is_hdf5(const char *path) {
-    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-    unsigned char found[sizeof signature] = {0};
-    const size_t length = strlen(path);
-    if (length > 3 && strcmp(path + length - 3, ".h5") == 0) return true;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return false;
-    const size_t got = fread(found, 1, sizeof found, file);
-    fclose(file);
-    return got == sizeof found && memcmp(found, signature, sizeof found) == 0;
-}
-
 dp_kind dp_oracle_kind(const dp_oracle *oracle) { return oracle->kind; }
 
 void dp_oracle_close(dp_oracle *oracle) {

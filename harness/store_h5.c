@@ -2,9 +2,10 @@
 #include "store_h5.h"
 
 #include "error.h"
+#include "regular_file.h"
+#include "store.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <unistd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,7 +51,15 @@ df_status dp_h5_fail(df_error *err, const char *code, const char *format, ...) {
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return df_fail(err, found.io ? DF_ERR_IO : DF_ERR_REFUSED, code, "%s HDF5 says: %s.", message, found.text);
+    char hint[200] = "";
+    unsigned major = 0, minor = 0, release = 0;
+    H5get_libversion(&major, &minor, &release);
+    if (strstr(found.text, "bad version number") != NULL)
+        snprintf(hint, sizeof hint,
+                 " A whole file that says this is of a newer HDF5 format than libhdf5 %u.%u.%u reads: write it with "
+                 "h5py's libver=(\"v110\", \"v110\").",
+                 major, minor, release);
+    return df_fail(err, found.io ? DF_ERR_IO : DF_ERR_REFUSED, code, "%s HDF5 says: %s.%s", message, found.text, hint);
 }
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
@@ -274,34 +283,101 @@ bool dp_h5_names_contain(const dp_h5_names *names, const char *name) {
 /* ---- Files ---------------------------------------------------------------------------------------------------------
  */
 
-static df_status check_signature(const char *path, df_error *err) {
+/* What the first bytes of a file say before libhdf5 looks at it. */
+typedef struct superblock {
+    int version;
+    bool writing, swmr; /* flags that a writer sets while it has the file open; of version 3 */
+} superblock;
+
+enum { SUPERBLOCK_NEWEST = 3, SUPERBLOCK_BYTES = 12, MOST_USER_BLOCK = 1 << 20 };
+
+/* The superblock stands at the start, or behind a user block of 512, 1024, ... bytes. */
+static bool has_signature(int fd, off_t *at) {
     static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-    unsigned char start[8] = {0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    unsigned char start[sizeof signature];
+    for (*at = 0; *at <= MOST_USER_BLOCK; *at = *at == 0 ? 512 : 2 * *at) {
+        if (pread(fd, start, sizeof start, *at) < (ssize_t)sizeof start) return false;
+        if (memcmp(start, signature, sizeof start) == 0) return true;
+    }
+    return false;
+}
+
+bool dp_file_is_hdf5(const char *path) {
+    const size_t length = strlen(path);
+    struct stat info;
+    const char *kind;
+    off_t at;
+    if (length > 3 && strcmp(path + length - 3, ".h5") == 0) return true;
+    /* A pipe has no second look to give: text is what may come from one. */
+    const int fd = df_open_regular(path, &info, &kind);
+    if (fd < 0) return false;
+    const bool found = has_signature(fd, &at);
+    close(fd);
+    return found;
+}
+
+static df_status read_start(const char *path, superblock *out, df_error *err) {
+    unsigned char start[SUPERBLOCK_BYTES] = {0};
+    struct stat info;
+    const char *kind;
+    off_t at;
+    const int fd = df_open_regular(path, &info, &kind);
+    if (fd < 0 && kind != NULL)
+        return df_fail(err, DF_ERR_IO, "oracle.open",
+                       "%s: expected an oracle file, found %s. An HDF5 file is read at many places, so it must be a "
+                       "regular file; save what comes out of a pipe, and give that.",
+                       path, kind);
     if (fd < 0)
         return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be opened: %s. Check the path and its permissions.",
                        path, strerror(errno));
-    const ssize_t got = pread(fd, start, sizeof start, 0);
+    errno = 0;
+    const bool found = has_signature(fd, &at);
+    const bool whole = found && pread(fd, start, sizeof start, at) == (ssize_t)sizeof start;
     const int failure = errno;
     close(fd);
-    if (got < 0)
+    if (failure != 0)
         return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
                        strerror(failure));
-    if (got < (ssize_t)sizeof start || memcmp(start, signature, sizeof start) != 0)
+    if (!found)
         return df_fail(err, DF_ERR_REFUSED, "oracle.format",
                        "%s: not an HDF5 file: its first 8 bytes are not the HDF5 signature. Give the path of an oracle "
                        "(oracles/FORMAT.md), and check that it was fetched whole.",
                        path);
+    out->version = whole ? start[8] : 0;
+    out->writing = out->version == 3 && (start[11] & 1) != 0;
+    out->swmr = out->writing && (start[11] & 4) != 0;
     return DF_OK;
 }
 
+static df_status refuse_newer(const char *path, int version, df_error *err) {
+    unsigned major = 0, minor = 0, release = 0;
+    H5get_libversion(&major, &minor, &release);
+    return df_fail(err, DF_ERR_REFUSED, "oracle.version",
+                   "%s: an HDF5 file of superblock version %d; libhdf5 %u.%u.%u, which this program reads with, knows "
+                   "versions up to %d. The file is of a newer format, or damaged. Write it again in an older one, with "
+                   "h5py: File(path, \"w\", libver=(\"v110\", \"v110\")).",
+                   path, version, major, minor, release, SUPERBLOCK_NEWEST);
+}
+
 df_status dp_h5_open_file(const char *path, hid_t *out, df_error *err) {
+    superblock start = {.version = 0};
     *out = H5I_INVALID_HID;
-    df_status status = check_signature(path, err);
+    df_status status = read_start(path, &start, err);
     if (status != DF_OK) return status;
+    if (start.version > SUPERBLOCK_NEWEST) return refuse_newer(path, start.version, err);
+    if (start.writing && !start.swmr)
+        return df_fail(
+            err, DF_ERR_REFUSED, "oracle.unclosed",
+            "%s: an HDF5 file that a writer has open, or left without closing it (its consistency flag is "
+            "set): what it holds may not be complete. Let the writer end; if it is gone, clear the flag with "
+            "`h5clear -s %s` (Debian: hdf5-tools) and check again: every dataset has a digest that tells whether it is "
+            "whole.",
+            path, path);
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    /* Of a single writer with many readers the file is meant to be read while it is written; digests say the rest. */
+    const unsigned how = H5F_ACC_RDONLY | (start.swmr ? H5F_ACC_SWMR_READ : 0u);
     /* Only readers meet here; without locks a file on a read-only or remote file system opens too. */
-    if (access >= 0 && H5Pset_file_locking(access, false, true) >= 0) *out = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (access >= 0 && H5Pset_file_locking(access, false, true) >= 0) *out = H5Fopen(path, how, access);
     if (*out < 0)
         status = dp_h5_fail(
             err, "oracle.damaged",

@@ -26,6 +26,7 @@ static df_status find_case(const char *path, const char *name, dp_case_list *lis
                        path, name, list->count);
     setup->checkpoint = found->checkpoint;
     setup->oracle = found->oracle;
+    if (setup->head == NULL) setup->head = found->head;
     return dp_case_prepare(found, err);
 }
 
@@ -56,7 +57,7 @@ int dp_subject_spared(const char *command, const char *out, const dp_run_setup *
     dp_destinations files = {.command = command};
     dp_destination_add(&files, (dp_destination){"--out", out, false});
     dp_destination_spare(&files, setup->oracle);
-    dp_destination_spare(&files, setup->head);
+    dp_destination_spare_head(&files, setup->head);
     dp_destination_spare_checkpoint(&files, setup->checkpoint);
     return dp_destinations_check(&files);
 }

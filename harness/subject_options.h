@@ -5,6 +5,7 @@
 #define DP_SUBJECT_OPTIONS_H
 
 #include "cases.h"
+#include "head_source.h"
 #include "record_run.h"
 
 typedef struct dp_subject_options {
@@ -15,8 +16,7 @@ typedef struct dp_subject_options {
     "  --checkpoint DIR  the checkpoint (config.json, model.safetensors)\n"                                            \
     "  --oracle FILE     an oracle of its geometry\n"                                                                  \
     "  --case NAME       a case of FILE instead of these two\n"                                                        \
-    "  --cases FILE      the list of cases (default fixtures/cases.json)\n"                                            \
-    "  --lm-head FILE    safetensors file with the target's lm_head.weight (default: the checkpoint's own)\n"          \
+    "  --cases FILE      the list of cases (default fixtures/cases.json)\n" DP_HEAD_OPTION_HELP                        \
     "  --precision MODE  stored, f32, bf16, q8_0, q4_0, mixed or fc (default: the oracle's)\n"
 
 /* Tries to take argv[*index] and its value. 1: taken, 0: another word, -1: a usage error, reported, code in *code. */

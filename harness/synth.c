@@ -11,6 +11,7 @@
 #include "config_limits.h"
 #include "error.h"
 #include "progress.h"
+#include "regular_file.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -37,12 +38,17 @@ typedef struct text {
 
 static df_status read_config(const char *path, text *out, df_error *err) {
     df_status status = DF_OK;
-    FILE *file = fopen(path, "rb");
+    struct stat info;
+    const char *kind;
+    const int fd = df_open_regular(path, &info, &kind);
+    FILE *file = fd >= 0 ? fdopen(fd, "rb") : NULL;
     if (file == NULL) {
+        const char *found = kind != NULL ? kind : strerror(errno);
+        if (fd >= 0) close(fd);
         return df_fail(
             err, DF_ERR_IO, "synth.config",
             "Cannot open %s: expected a readable config.json, found \"%s\". Check the path given to --config.", path,
-            strerror(errno));
+            found);
     }
     /* One byte more than a config may have, so that df_config_parse sees, and refuses, a larger one. */
     const size_t room = DF_LIMIT_CONFIG_BYTES + 1;

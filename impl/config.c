@@ -10,15 +10,14 @@
 #include "config_limits.h"
 #include "config_parts.h"
 #include "error.h"
+#include "regular_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 const char *df_family_name(df_family family) {
@@ -303,25 +302,19 @@ df_status df_config_read(const char *path, df_config *out, df_error *err) {
                        "df_config_read needs a path and a place for the result; one of them is null.");
     df_status status = DF_OK;
     char *text = NULL;
-    /* Not blocking: a pipe in the file's place is refused below instead of waited for. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    const char *kind;
+    const int fd = df_open_regular(path, &info, &kind);
+    if (fd < 0 && kind != NULL)
+        return df_fail(err, DF_ERR_IO, "config.file.kind",
+                       "%s: this is %s, and a config must be a regular file. Give the path of config.json itself.",
+                       path, kind);
     if (fd < 0)
         return df_fail(
             err, DF_ERR_IO, "config.file.open",
             "%s: the config cannot be opened: %s. A checkpoint is a folder with a readable config.json; check "
             "the path and the permissions.",
             path, strerror(errno));
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        status = fail_read(err, path, strerror(errno));
-        goto cleanup;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        status = df_fail(err, DF_ERR_IO, "config.file.kind",
-                         "%s: this is %s, and a config must be a regular file. Give the path of config.json itself.",
-                         path, S_ISDIR(info.st_mode) ? "a folder" : "a device or a pipe");
-        goto cleanup;
-    }
     if (info.st_size > DF_LIMIT_CONFIG_BYTES) {
         status = df_fail(err, DF_ERR_REFUSED, "config.file.size",
                          "%s: the file has %lld bytes, and a config may have at most %d. This is not a config.json; "

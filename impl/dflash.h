@@ -297,11 +297,13 @@ void df_draft_destroy(df_draft *draft);
 const df_config *df_draft_config(const df_draft *draft);
 size_t df_draft_weight_bytes(const df_draft *draft); /* bytes of the weights as they are held */
 int df_draft_tensor_count(const df_draft *draft);
-/* Tensors by index in file order: name, dtype ("BF16", "F16", "F32"), raw bytes. Strings live as long as the draft. */
+/* Tensors by index in file order: name, dtype ("BF16", "F16", "F32"; of one that is not used, any of the format's), raw
+ * bytes. Strings live as long as the draft. */
+enum { DF_TENSOR_RANK = 8 };
 typedef struct df_tensor_view {
     const char *name, *dtype;
     int rank;
-    int64_t dim[4];
+    int64_t dim[DF_TENSOR_RANK];
     const void *data;
     size_t bytes;
     bool used; /* false: ignored by rule (embed_tokens., lm_head., rotary_emb.), never by accident */
@@ -420,7 +422,9 @@ typedef struct df_table df_table;
 /* Copies `values`, dtype "BF16", "F16" or "F32". */
 df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int hidden, const void *values,
                           df_table **out, df_error *err);
-/* Reads the tensor `name` (e.g. "lm_head.weight") of a safetensors file, which it keeps mapped. */
+/* Reads the tensor `name` of a safetensors file, which it keeps mapped; what else the file holds may be anything that
+ * the format knows. NULL: the output head, by rule: lm_head.weight; the same behind a known prefix (language_model.,
+ * ...); else the embedding that is tied to it, where no head is present. df_table_view says which one was taken. */
 df_status df_table_load(df_engine *engine, const char *path, const char *name, df_table **out, df_error *err);
 /* Maps the rows of a reduced draft vocabulary to target ids: target = row + offset[row]. Refused when an id is
  * negative, not below target_vocab, or given twice. */

@@ -93,7 +93,7 @@ int df_draft_tensor_count(const df_draft *draft) { return df_safetensors_count(d
 df_tensor_view df_draft_tensor(const df_draft *draft, int index) {
     const df_tensor *tensor = df_safetensors_at(draft->weights.file, index);
     df_tensor_view view = {.name = tensor->name,
-                           .dtype = df_dtype_name(tensor->dtype),
+                           .dtype = tensor->type->name,
                            .rank = tensor->rank,
                            .data = tensor->data,
                            .bytes = tensor->bytes,

@@ -2,21 +2,21 @@
  * safetensors.c - see safetensors.h.
  *
  * Maps the file, has the header read (safetensors_header.c), and proves that the entries together tile the data
- * section. Tensors are used in place, so one that does not start at a multiple of its element size is refused: the
- * format does not forbid it, but no current writer produces it, and a silent copy would double the memory of a matrix.
+ * section. Tensors are used in place, so one that is read and does not start at a multiple of its element size is
+ * refused: the format does not forbid it, but no current writer produces it, and a silent copy would double the memory
+ * of a matrix.
  */
 #include "safetensors.h"
 
 #include "error.h"
+#include "regular_file.h"
 #include "safetensors_header.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LENGTH_BYTES = 8, HEADER_MAX = 100000000 };
@@ -41,19 +41,12 @@ static df_status map_file(df_safetensors *file, df_error *err) {
     const char *path = file->path;
     df_status status = DF_OK;
     struct stat info;
-    /* O_NONBLOCK: a FIFO of that name is refused below instead of waited for. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *kind;
+    const int fd = df_open_regular(path, &info, &kind);
+    if (fd < 0 && kind != NULL)
+        return df_fail(err, DF_ERR_IO, "safetensors.open",
+                       "%s: expected a regular file, found %s. Name the safetensors file itself.", path, kind);
     if (fd < 0) return fail_open(path, "open the file", err);
-    if (fstat(fd, &info) != 0) {
-        status = fail_open(path, "examine the file", err);
-        goto cleanup;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        status = df_fail(err, DF_ERR_IO, "safetensors.open",
-                         "%s: expected a regular file, found %s. Name the safetensors file itself.", path,
-                         S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
-        goto cleanup;
-    }
     if (info.st_size < LENGTH_BYTES) {
         status = df_fail(err, DF_ERR_REFUSED, "safetensors.size",
                          "%s: the file has %jd bytes; a safetensors file starts with 8 bytes of header length. It is "
@@ -89,9 +82,10 @@ static df_status read_header_length(const df_safetensors *file, size_t *out, df_
     return DF_OK;
 }
 
-static int compare_begin(const void *left, const void *right) {
+static int compare_range(const void *left, const void *right) {
     const df_header_entry *a = left, *b = right;
-    return (a->begin > b->begin) - (a->begin < b->begin);
+    if (a->begin != b->begin) return a->begin > b->begin ? 1 : -1;
+    return (a->end > b->end) - (a->end < b->end);
 }
 
 static int compare_name(const void *left, const void *right) {
@@ -104,7 +98,8 @@ static int compare_key(const void *key, const void *element) {
     return strcmp(key, (*tensor)->name);
 }
 
-/* Every byte of the data section belongs to exactly one tensor. Entries are sorted by begin and none is empty. */
+/* Every byte of the data section belongs to exactly one tensor. Entries are sorted by range; an empty one stands before
+ * the one that begins where it does. */
 static df_status check_tiling(const df_safetensors *file, uint64_t data_bytes, df_error *err) {
     uint64_t reached = 0;
     for (int i = 0; i < file->count; i++) {
@@ -146,20 +141,10 @@ static df_status check_names(df_safetensors *file, df_error *err) {
     return DF_OK;
 }
 
-/* Points every tensor at its bytes. The mapping starts on a page, so offsets in the file decide the alignment. */
-static df_status place_tensors(df_safetensors *file, size_t data_start, df_error *err) {
-    for (int i = 0; i < file->count; i++) {
-        df_tensor *tensor = &file->entry[i].tensor;
-        const size_t at = data_start + (size_t)file->entry[i].begin;
-        if (at % df_dtype_size(tensor->dtype) != 0)
-            return df_fail(err, DF_ERR_REFUSED, "safetensors.offsets",
-                           "%s: tensor \"%s\" (%s) starts at byte %zu of the file, which is not a multiple of %zu, so "
-                           "it cannot be used in place. Save the checkpoint again with a current safetensors library, "
-                           "which pads the header and orders the tensors so that this does not happen.",
-                           file->path, tensor->name, df_dtype_name(tensor->dtype), at, df_dtype_size(tensor->dtype));
-        tensor->data = file->map + at;
-    }
-    return DF_OK;
+/* Points every tensor at its bytes. */
+static void place_tensors(df_safetensors *file, size_t data_start) {
+    for (int i = 0; i < file->count; i++)
+        file->entry[i].tensor.data = file->map + data_start + (size_t)file->entry[i].begin;
 }
 
 df_status df_safetensors_open(const char *path, df_safetensors **out, df_error *err) {
@@ -184,11 +169,11 @@ df_status df_safetensors_open(const char *path, df_safetensors **out, df_error *
     status = df_header_parse((const char *)file->map + LENGTH_BYTES, header, path, data_bytes, &file->entry,
                              &file->count, err);
     if (status != DF_OK) goto cleanup;
-    qsort(file->entry, (size_t)file->count, sizeof *file->entry, compare_begin);
+    qsort(file->entry, (size_t)file->count, sizeof *file->entry, compare_range);
     status = check_names(file, err);
     if (status == DF_OK) status = check_tiling(file, data_bytes, err);
-    if (status == DF_OK) status = place_tensors(file, data_start, err);
     if (status != DF_OK) goto cleanup;
+    place_tensors(file, data_start);
     *out = file;
     file = NULL;
 cleanup:
@@ -212,6 +197,41 @@ const df_tensor *df_safetensors_at(const df_safetensors *file, int index) { retu
 const df_tensor *df_safetensors_find(const df_safetensors *file, const char *name) {
     const df_tensor **found = bsearch(name, file->by_name, (size_t)file->count, sizeof *file->by_name, compare_key);
     return found == NULL ? NULL : *found;
+}
+
+int df_safetensors_index(const df_safetensors *file, const df_tensor *tensor) {
+    const df_header_entry *entry = (const df_header_entry *)(const void *)tensor; /* its first member */
+    return (int)(entry - file->entry);
+}
+
+df_status df_safetensors_usable(const df_safetensors *file, const df_tensor *tensor, df_error *err) {
+    const char *where = file->path, *name = tensor->name;
+    if (!tensor->type->weight)
+        return df_fail(err, DF_ERR_REFUSED, "safetensors.dtype",
+                       "%s: tensor \"%s\" has dtype \"%s\"; a tensor that is read is BF16, F16 or F32. Convert it, or "
+                       "export the checkpoint in one of these.",
+                       where, name, tensor->type->name);
+    if (tensor->rank < 1 || tensor->rank > DF_MAX_RANK)
+        return df_fail(
+            err, DF_ERR_REFUSED, "safetensors.shape",
+            "%s: tensor \"%s\" has %d dimensions; expected 1 to %d of a tensor that is read. This is another "
+            "model's, or its header is damaged; export it again.",
+            where, name, tensor->rank, DF_MAX_RANK);
+    for (int i = 0; i < tensor->rank; i++)
+        if (tensor->dim[i] == 0)
+            return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
+                           "%s: dimension %d of tensor \"%s\" is 0, so the tensor is empty; none that is read is. The "
+                           "export lost its values; export the file again.",
+                           where, i, name);
+    /* The mapping starts on a page, so offsets in the file decide the alignment. */
+    const size_t at = (size_t)((const unsigned char *)tensor->data - file->map), size = df_dtype_size(tensor->dtype);
+    if (at % size != 0)
+        return df_fail(err, DF_ERR_REFUSED, "safetensors.offsets",
+                       "%s: tensor \"%s\" (%s) starts at byte %zu of the file, which is not a multiple of %zu, so it "
+                       "cannot be used in place. Save the checkpoint again with a current safetensors library, which "
+                       "pads the header and orders the tensors so that this does not happen.",
+                       where, name, tensor->type->name, at, size);
+    return DF_OK;
 }
 
 const char *df_safetensors_path(const df_safetensors *file) { return file->path; }

@@ -126,50 +126,59 @@ static bool exact_integer(const cJSON *item, uint64_t *out) {
     return true;
 }
 
-static df_status read_dtype(const cJSON *item, const entry_context *at, df_dtype *out, df_error *err) {
+static df_status read_dtype(const cJSON *item, const entry_context *at, df_tensor *out, df_error *err) {
     char found[64];
-    for (int i = DF_F32; i <= DF_BF16; i++) {
-        if (strcmp(item->valuestring, df_dtype_name((df_dtype)i)) == 0) {
-            *out = (df_dtype)i;
-            return DF_OK;
-        }
-    }
-    return df_fail(err, DF_ERR_REFUSED, "safetensors.dtype",
-                   "%s: tensor \"%s\" has dtype \"%s\"; a drafter's weights are BF16, F16 or F32. Convert the "
-                   "checkpoint, or remove the tensor if it is not part of the drafter.",
-                   at->where, at->name, printable(item->valuestring, found));
+    out->type = df_file_dtype_find(item->valuestring);
+    if (out->type == NULL)
+        return df_fail(err, DF_ERR_REFUSED, "safetensors.dtype",
+                       "%s: tensor \"%s\" has dtype \"%s\", which this reader of the safetensors format does not know, "
+                       "so its size cannot be checked. The header is damaged, or of a newer format; export the file "
+                       "again, or without that tensor.",
+                       at->where, at->name, printable(item->valuestring, found));
+    out->dtype = out->type->dtype;
+    return DF_OK;
 }
 
+static df_status fail_overflow(const entry_context *at, df_error *err) {
+    return df_fail(
+        err, DF_ERR_REFUSED, "safetensors.shape",
+        "%s: the shape of tensor \"%s\" multiplies to more than 2^63 bits. The header is damaged; export the "
+        "file again.",
+        at->where, at->name);
+}
+
+/* Any rank and any size: whether a tensor can be read is df_safetensors_usable's to say. */
 static df_status read_shape(const cJSON *shape, const entry_context *at, df_tensor *out, df_error *err) {
-    const int rank = cJSON_GetArraySize(shape);
-    if (rank < 1 || rank > DF_MAX_RANK)
+    const int rank = cJSON_GetArraySize(shape), bits = out->type->bits;
+    if (rank > DF_TENSOR_RANK)
         return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
-                       "%s: tensor \"%s\" has %d dimensions; expected 1 to %d, as every drafter tensor has. This is "
-                       "not a drafter's checkpoint, or its header is damaged; export it again.",
-                       at->where, at->name, rank, DF_MAX_RANK);
-    uint64_t bytes = df_dtype_size(out->dtype);
+                       "%s: tensor \"%s\" has %d dimensions; expected at most %d, as every tensor of a model has. The "
+                       "header is damaged; export the file again.",
+                       at->where, at->name, rank, DF_TENSOR_RANK);
+    uint64_t count = 1;
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, shape) {
         uint64_t dim = 0;
         if (!exact_integer(item, &dim))
             return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
-                           "%s: dimension %d of tensor \"%s\" is not an integer from 1 to 2^53 - 1. The header is "
+                           "%s: dimension %d of tensor \"%s\" is not an integer from 0 to 2^53 - 1. The header is "
                            "damaged; export the file again.",
                            at->where, out->rank, at->name);
-        if (dim == 0)
-            return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
-                           "%s: dimension %d of tensor \"%s\" is 0, so the tensor is empty; no drafter tensor is. "
-                           "The export lost its values; export the file again.",
-                           at->where, out->rank, at->name);
-        if (dim > (uint64_t)INT64_MAX / bytes)
-            return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
-                           "%s: the shape of tensor \"%s\" multiplies to more than 2^63 bytes. The header is damaged; "
-                           "export the file again.",
-                           at->where, at->name);
-        bytes *= dim;
+        if (count > 0 && dim > (uint64_t)INT64_MAX / count) return fail_overflow(at, err);
+        count *= dim;
         out->dim[out->rank++] = (int64_t)dim;
     }
-    out->bytes = (size_t)bytes;
+    if (count > (uint64_t)INT64_MAX / (uint64_t)bits) return fail_overflow(at, err);
+    if (count * (uint64_t)bits % 8 != 0) {
+        char text[DF_SHAPE_TEXT_MAX];
+        return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
+                       "%s: tensor \"%s\" of shape %s and dtype %s takes %" PRIu64 " bits; expected whole bytes. The "
+                       "header is damaged; export the file again.",
+                       at->where, at->name, df_shape_text(out->rank, out->dim, text), out->type->name,
+                       count * (uint64_t)bits);
+    }
+    out->count = (int64_t)count;
+    out->bytes = (size_t)(count * (uint64_t)bits / 8);
     return DF_OK;
 }
 
@@ -192,8 +201,7 @@ static df_status read_offsets(const cJSON *offsets, const entry_context *at, df_
                        "%s: tensor \"%s\" of shape %s and dtype %s needs %zu bytes, but its data_offsets [%" PRIu64
                        ", %" PRIu64 ") hold %" PRIu64 ". The header is damaged; export the file again.",
                        at->where, at->name, df_shape_text(out->tensor.rank, out->tensor.dim, shape),
-                       df_dtype_name(out->tensor.dtype), out->tensor.bytes, out->begin, out->end,
-                       out->end - out->begin);
+                       out->tensor.type->name, out->tensor.bytes, out->begin, out->end, out->end - out->begin);
     }
     return DF_OK;
 }
@@ -227,7 +235,7 @@ static df_status read_entry(const cJSON *item, const entry_context *at, df_heade
     if (!cJSON_IsArray(shape)) return fail_entry(at, "\"shape\" is missing or not an array", err);
     if (!cJSON_IsArray(offsets)) return fail_entry(at, "\"data_offsets\" is missing or not an array", err);
 
-    df_status status = read_dtype(dtype, at, &out->tensor.dtype, err);
+    df_status status = read_dtype(dtype, at, &out->tensor, err);
     if (status == DF_OK) status = read_shape(shape, at, &out->tensor, err);
     if (status == DF_OK) status = read_offsets(offsets, at, out, err);
     if (status != DF_OK) return status;

@@ -10,7 +10,7 @@
 #include "safetensors.h"
 
 /* Longest tensor name; long enough for any model and short enough to stand in a message. */
-enum { DF_TENSOR_NAME_MAX = 255, DF_SHAPE_TEXT_MAX = 96 };
+enum { DF_TENSOR_NAME_MAX = 255, DF_SHAPE_TEXT_MAX = 192 };
 
 typedef struct df_header_entry {
     df_tensor tensor;    /* name is owned; data is NULL until the caller sets it */

@@ -8,7 +8,9 @@
 
 #include "draft.h"
 #include "error.h"
+#include "head_find.h"
 #include "observe.h"
+#include "safetensors_header.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -76,18 +78,28 @@ df_status df_table_create(df_engine *engine, const char *dtype, int vocab, int h
     return DF_OK;
 }
 
+static df_status find_tensor(const df_safetensors *file, const char *name, const df_tensor **out, df_error *err) {
+    if (name == NULL) return df_head_find(file, out, err);
+    *out = df_safetensors_find(file, name);
+    if (*out != NULL) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "table.tensor.missing",
+                   "%s holds no tensor \"%.200s\" among its %d. Correct the name, which is written as in the file.",
+                   df_safetensors_path(file), name, df_safetensors_count(file));
+}
+
 static df_status bind_tensor(df_table *table, const char *name, df_error *err) {
-    const df_tensor *tensor = df_safetensors_find(table->file, name);
-    if (tensor == NULL)
+    const df_tensor *tensor = NULL;
+    TRY(find_tensor(table->file, name, &tensor, err));
+    TRY(df_safetensors_usable(table->file, tensor, err));
+    TRY(df_head_check_bias(table->file, tensor, err));
+    if (tensor->rank != 2 || tensor->dim[0] > INT32_MAX || tensor->dim[1] > INT32_MAX) {
+        char shape[DF_SHAPE_TEXT_MAX];
         return df_fail(
-            err, DF_ERR_REFUSED, "table.tensor.missing",
-            "%s holds no tensor \"%.200s\". Name the target's output head or embedding, e.g. \"lm_head.weight\" "
-            "or \"embed_tokens.weight\".",
-            df_safetensors_path(table->file), name);
-    if (tensor->rank != 2 || tensor->dim[0] > INT32_MAX || tensor->dim[1] > INT32_MAX)
-        return df_fail(err, DF_ERR_REFUSED, "table.tensor.shape",
-                       "%s: tensor \"%.200s\" has rank %d; a vocabulary table is a matrix [vocabulary, hidden].",
-                       df_safetensors_path(table->file), name, tensor->rank);
+            err, DF_ERR_REFUSED, "table.tensor.shape",
+            "%s: tensor \"%.200s\" has shape %s; a vocabulary table is a matrix [vocabulary, hidden] of less "
+            "than 2^31 rows and columns. Name another tensor.",
+            df_safetensors_path(table->file), tensor->name, df_shape_text(tensor->rank, tensor->dim, shape));
+    }
     table->matrix =
         (df_matrix){.dtype = tensor->dtype, .out = tensor->dim[0], .in = tensor->dim[1], .data = tensor->data};
     table->target_vocab = (int)tensor->dim[0];

@@ -87,6 +87,52 @@ static df_status refuse_missing(const df_safetensors *file, const df_config *con
                    missing->text, also);
 }
 
+/* Whether the file holds the slot's tensor, under either spelling, behind the first `length` bytes of `prefix`. */
+static bool there_behind(const df_safetensors *file, const df_slot *slot, const char *prefix, size_t length) {
+    const char *const spelling[] = {slot->name, slot->other};
+    for (size_t i = 0; i < sizeof spelling / sizeof *spelling; i++) {
+        char name[DF_TENSOR_NAME_MAX + DF_SLOT_NAME_MAX];
+        if (spelling[i][0] == '\0') continue;
+        snprintf(name, sizeof name, "%.*s%s", (int)length, prefix, spelling[i]);
+        if (df_safetensors_find(file, name) != NULL) return true;
+    }
+    return false;
+}
+
+static bool all_there_behind(const df_safetensors *file, const df_slot *slots, int count, const df_tensor **found,
+                             const char *prefix, size_t length) {
+    for (int i = 0; i < count; i++)
+        if (found[i] == NULL && !slots[i].optional && !there_behind(file, &slots[i], prefix, length)) return false;
+    return true;
+}
+
+/* Where every tensor that is missing is there behind one prefix, as wrappers save them, that is said and not undone: a
+ * prefix may as well be the name of another model inside the file. */
+static df_status refuse_prefix(const df_weights *weights, const df_slot *slots, int count, const df_tensor **found,
+                               int missing, df_error *err) {
+    const df_safetensors *file = weights->file;
+    const df_slot *first = slots;
+    while (found[first - slots] != NULL || first->optional) first++;
+    for (int i = 0; i < df_safetensors_count(file); i++) {
+        const char *name = df_safetensors_at(file, i)->name;
+        for (int other = 0; other < 2; other++) {
+            const char *const spelling = other == 0 ? first->name : first->other;
+            const size_t length = strlen(name), tail = strlen(spelling);
+            if (weights->used[i] || tail == 0 || length <= tail || name[length - tail - 1] != '.') continue;
+            if (strcmp(name + length - tail, spelling) != 0) continue;
+            if (!all_there_behind(file, slots, count, found, name, length - tail)) continue;
+            const int prefix = (int)(length - tail);
+            return df_fail(err, DF_ERR_REFUSED, "census.tensor.prefix",
+                           "%s: %d tensors that the drafter needs are missing, and all of them are there behind the "
+                           "common prefix \"%.*s\", e.g. %s: the checkpoint was saved from inside a wrapper. A prefix "
+                           "is never dropped silently. Rename the tensors, in Python: save_file({name.removeprefix("
+                           "\"%.*s\"): tensor for name, tensor in load_file(path).items()}, path).",
+                           df_safetensors_path(file), missing, prefix, name, name, prefix, name);
+        }
+    }
+    return DF_OK;
+}
+
 static df_status refuse_extra(const df_safetensors *file, const df_config *config, name_list *extra, df_error *err) {
     name_list_end(extra);
     return df_fail(err, DF_ERR_REFUSED, "census.tensor.extra",
@@ -98,20 +144,6 @@ static df_status refuse_extra(const df_safetensors *file, const df_config *confi
                    extra->text);
 }
 
-/* The index of a tensor of the file: tensors are in the order of their data and none is empty. */
-static int index_of(const df_safetensors *file, const df_tensor *tensor) {
-    int low = 0, high = df_safetensors_count(file) - 1;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if ((const char *)df_safetensors_at(file, middle)->data < (const char *)tensor->data) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* Names in both directions. found[i] is the tensor of slot i, NULL for an optional one that is absent. */
 static df_status check_names(df_weights *weights, const df_config *config, const df_slot *slots, int count,
                              const df_tensor **found, df_error *err) {
@@ -121,7 +153,7 @@ static df_status check_names(df_weights *weights, const df_config *config, const
         const df_status status = find_tensor(file, &slots[i], &found[i], err);
         if (status != DF_OK) return status;
         if (found[i] != NULL) {
-            weights->used[index_of(file, found[i])] = true;
+            weights->used[df_safetensors_index(file, found[i])] = true;
         } else if (!slots[i].optional) {
             name_list_add(&missing, slots[i].name);
         }
@@ -130,12 +162,14 @@ static df_status check_names(df_weights *weights, const df_config *config, const
         const char *name = df_safetensors_at(file, i)->name;
         if (!weights->used[i] && !df_census_ignored(name)) name_list_add(&extra, name);
     }
+    if (missing.count > 0) TRY(refuse_prefix(weights, slots, count, found, missing.count, err));
     if (missing.count > 0) return refuse_missing(file, config, &missing, &extra, err);
     if (extra.count > 0) return refuse_extra(file, config, &extra, err);
     return DF_OK;
 }
 
-static df_status check_shape(const df_safetensors *file, const df_slot *slot, const df_tensor *tensor, df_error *err) {
+static df_status check_tensor(const df_safetensors *file, const df_slot *slot, const df_tensor *tensor, df_error *err) {
+    TRY(df_safetensors_usable(file, tensor, err));
     if (tensor->rank == slot->rank && memcmp(tensor->dim, slot->dim, sizeof(int64_t) * (size_t)slot->rank) == 0)
         return DF_OK;
     char expected[DF_SHAPE_TEXT_MAX], actual[DF_SHAPE_TEXT_MAX];
@@ -144,10 +178,6 @@ static df_status check_shape(const df_safetensors *file, const df_slot *slot, co
                    "different models; pair them again.",
                    df_safetensors_path(file), tensor->name, df_shape_text(tensor->rank, tensor->dim, actual),
                    df_shape_text(slot->rank, slot->dim, expected));
-}
-
-static int64_t element_count(const df_tensor *tensor) {
-    return (int64_t)(tensor->bytes / df_dtype_size(tensor->dtype));
 }
 
 static uint32_t element_bits(const df_tensor *tensor, int64_t index) {
@@ -193,7 +223,7 @@ static bool tensor_is_finite(const df_tensor *tensor, int64_t *first) {
     const uint64_t sign = (tensor->dtype == DF_F32 ? 0x80000000u : 0x8000u) * repeat;
     const unsigned char *bytes = tensor->data;
     const size_t block = SCAN_WORDS * sizeof(uint64_t), element = df_dtype_size(tensor->dtype);
-    const int64_t per_block = (int64_t)(block / element), count = element_count(tensor);
+    const int64_t per_block = (int64_t)(block / element), count = tensor->count;
     int64_t at = 0;
     for (; count - at >= per_block; at += per_block, bytes += block) {
         uint64_t seen = 0;
@@ -223,11 +253,11 @@ static df_status check_finite(const df_safetensors *file, const df_tensor *tenso
 static size_t padded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 static size_t padded_floats(const df_tensor *tensor) {
-    return padded((size_t)element_count(tensor) * sizeof(float)) / sizeof(float);
+    return padded((size_t)tensor->count * sizeof(float)) / sizeof(float);
 }
 
 static void widen(const df_tensor *tensor, float *to) {
-    const int64_t count = element_count(tensor);
+    const int64_t count = tensor->count;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t bits = element_bits(tensor, i);
         to[i] = tensor->dtype == DF_F32   ? df_bits_to_f32(bits)
@@ -307,7 +337,7 @@ static df_status bind(df_weights *weights, const df_slot *slots, int count, cons
             widen(tensor, next);
             *slots[i].vector = next;
             next += padded_floats(tensor);
-            weights->bytes += (size_t)element_count(tensor) * sizeof(float);
+            weights->bytes += (size_t)tensor->count * sizeof(float);
         } else {
             df_matrix *matrix = slots[i].matrix;
             if (matrix->data == NULL) *matrix = stored_matrix(tensor); /* else it was converted */
@@ -347,7 +377,7 @@ df_status df_weights_load_as(const char *path, const df_config *config, df_preci
     }
     status = check_names(out, config, slots, count, found, err);
     for (int i = 0; i < count && status == DF_OK; i++)
-        if (found[i] != NULL) status = check_shape(out->file, &slots[i], found[i], err);
+        if (found[i] != NULL) status = check_tensor(out->file, &slots[i], found[i], err);
     if (status == DF_OK) status = make_room(out, precision, slots, count, found, err);
     if (status == DF_OK) status = scan_and_convert(out, precision, pool, slots, count, found, err);
     if (status == DF_OK) status = bind(out, slots, count, found, err);

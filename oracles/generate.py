@@ -34,6 +34,7 @@ import second
 from cases import read_cases
 from families import specforge_masks
 from h5out import oracle_file
+from head import split_source
 from inputs import PROFILES, make_anchor, make_inputs
 from lift import LiftError
 from orders import CHAIN, ORDERS, spread
@@ -43,7 +44,7 @@ from refusal import Refused
 from rope import float64_table, rotary_dim
 from runner import Runner
 from stages import FULL_STAGES, row_length, sample_offset, sample_stride, stage_names, stored_whole
-from weights import HEAD, Tensors
+from weights import Tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = (("float64", torch.float64), ("float32", torch.float32), ("bfloat16", torch.bfloat16))
@@ -102,7 +103,8 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
             "(q8_0, q4_0), before the model took them"
         )
     if proposals:
-        notes.append(f"the head is the checkpoint's {HEAD}, applied to the harvested rows a part of its rows at a time")
+        owner = "checkpoint" if tensors.head_path == tensors.path else "target"
+        notes.append(f"the head is the {owner}'s {tensors.head['tensor']}, applied to the harvested rows a part of its rows at a time")
     if "select.path" in proposals:
         notes.append(
             "selector: upstream's select runs with a top-k that sorts descending, ties to the lower id; its own top-k "
@@ -219,7 +221,7 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
 
 def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
-    full_stages: list[str] | None, table: bool, log, head_file: Path | None = None,
+    full_stages: list[str] | None, table: bool, log, head: str | None = None,
 ) -> None:  # fmt: skip
     if context < 1 or start < context or seed < 0 or stride < 1:
         raise Refused(
@@ -228,7 +230,7 @@ def generate(
         )
     began = time.monotonic()
     checkpoint = reference.open_checkpoint(checkpoint_dir)
-    tensors = Tensors.scan(checkpoint_dir, precision, head_file)
+    tensors = Tensors.scan(checkpoint_dir, precision, head)
     config = checkpoint.config
     block = int(checkpoint.value("block_size"))
     if start + block > POSITION_LIMIT:
@@ -252,8 +254,10 @@ def generate(
     command = ["oracles/generate.py", "--checkpoint", portable(checkpoint_dir), "--out", portable(out),
                "--context", str(context), "--start", str(start), "--seed", str(seed), "--sample-stride", str(stride),
                "--profile", profile]  # fmt: skip
-    if head_file is not None:
-        command += ["--lm-head", portable(head_file)]
+    if head is not None:
+        log(f"  the output head is {tensors.head['tensor']} of {tensors.head_path}")
+        file, tensor = split_source(head)
+        command += ["--lm-head", portable(file) + (f":{tensor}" if tensor else "")]
     if precision != "stored":
         command += ["--precision", precision]
     if full_stages is not None:
@@ -314,7 +318,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     what.add_argument("--cases", type=Path, metavar="FILE", help="case list, e.g. fixtures/cases.json")
     parser.add_argument("--only", metavar="GLOB", help="with --cases: names to generate")
     parser.add_argument(
-        "--lm-head", type=Path, metavar="FILE", help="safetensors file with lm_head.weight (default: the checkpoint's own)"
+        "--lm-head", metavar="FILE[:TENSOR]",
+        help="file of the target and the output head in it (default: of FILE lm_head.weight, else the same behind a known "
+        "prefix, else the tied embedding; without the option the checkpoint's own lm_head.weight)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--context", type=int, metavar="C", help="context rows")
@@ -366,7 +372,7 @@ def main(argv: list[str]) -> int:
                 full_stages=options.full_stages.split(",") if options.full_stages else None,
                 table=options.table,
                 log=log,
-                head_file=options.lm_head,
+                head=options.lm_head,
             )
             return 0
         cases = read_cases(options.cases, options.only)
@@ -387,6 +393,7 @@ def main(argv: list[str]) -> int:
                 full_stages=case.get("full_stages"),
                 table=options.table,
                 log=log,
+                head=str(ROOT / case["lm_head"]) if "lm_head" in case else None,
             )
     except Refused as error:
         log(f"{where}: refused: {error}")

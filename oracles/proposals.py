@@ -15,8 +15,8 @@ from unittest import mock
 
 import torch
 
+from head import Head
 from refusal import Refused
-from weights import Head
 
 THRESHOLD = 0.5  # survival below it ends the verify window
 # A decision is safe when its margin is this many times the largest float32 error of the values it compares.

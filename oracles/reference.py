@@ -19,6 +19,7 @@ import config_rules
 import config_text
 from config_rules import Facts
 from families import confidence_bias, layer_causality, lay_out_for_specforge, upstream_class
+from files import open_regular
 from refusal import Refused
 from rope import check_rope, lay_out_rope, make_rotary, rope_geometry
 from weights import Tensors
@@ -57,7 +58,8 @@ class Checkpoint:
 def read_json(path: Path) -> tuple[dict, str]:
     """A parsed object and the digest of its bytes."""
     try:
-        data = path.read_bytes()
+        with open_regular(path, "a JSON file; full-size checkpoints are made with `dflash-parity synth`") as stream:
+            data = stream.read()
     except OSError as error:
         raise Refused(
             f"{path}: cannot be read ({error.strerror}). Check the path; full-size checkpoints are made with "
@@ -177,6 +179,14 @@ def build(checkpoint: Checkpoint, tensors: Tensors, dtype: torch.dtype) -> torch
     try:
         model.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
+        missing = [name for name in model.state_dict() if name not in state]
+        prefix = tensors.prefix_of(missing) if missing else None
+        if prefix is not None:
+            raise Refused(
+                f"{tensors.path}: {len(missing)} tensors that the drafter needs are missing, and all of them are there "
+                f"behind the common prefix {prefix!r}: the checkpoint was saved from inside a wrapper. Rename the tensors: "
+                f"save_file({{name.removeprefix({prefix!r}): tensor for name, tensor in load_file(path).items()}}, path)."
+            ) from error
         raise Refused(f"{tensors.path}: does not fit the upstream model. {' '.join(str(error).split())}") from error
     for name, tensor in model.named_parameters():
         if tensor.dtype != dtype or tensor.is_meta:

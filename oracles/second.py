@@ -16,11 +16,11 @@ import torch
 
 import packages
 from capture import Capture
+from head import Head
 from proposals import observed_select
 from refusal import Refused
 from rope import make_rotary
 from runner import Runner
-from weights import Head
 
 LIMIT = 1e-10  # of two float64 runs, relative to the largest value of the stage
 RUNS = (("float64", torch.float64), ("float32", torch.float32))

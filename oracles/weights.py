@@ -1,27 +1,22 @@
-"""The tensors of a checkpoint: their records for the provenance, the drafter's state, and the target's output head."""
+"""The tensors of a checkpoint: their records for the provenance, the drafter's state, and where its output head is."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import safe_open
 
+from files import open_regular
+from head import OWN, find_head, split_source
 from precision import PrecisionError, decoded
 from refusal import Refused
+from safetensors_file import Entry, check_usable, read_header
 
-IGNORED_PREFIXES = ("embed_tokens.", "lm_head.", "rotary_emb.")
+IGNORED_PREFIXES = ("embed_tokens.", "lm_head.", "rotary_emb.")  # bare or behind "model."
 CODEBOOKS = ("candidate_selector.predecessor_codebook", "candidate_selector.successor_codebook")
-HEAD = "lm_head.weight"
-
-# Rows of the head that are widened at a time: a float64 head of a quarter million rows would not fit beside a model.
-HEAD_ROWS = 8192
-
-NUMPY = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
 @dataclass
@@ -37,31 +32,44 @@ class Tensors:
     precision: str = "stored"
 
     @classmethod
-    def scan(cls, directory: Path, precision: str = "stored", head_file: Path | None = None) -> Tensors:
-        """The head is that of `head_file`, or else the checkpoint's own, or none."""
+    def scan(cls, directory: Path, precision: str = "stored", head: str | None = None) -> Tensors:
+        """The head is that of FILE or FILE:TENSOR, or else the checkpoint's own, or none."""
         path = directory / "model.safetensors"
         found = cls(path, {}, [], precision=precision)
-        own_head = head_file is None
-
-        def consumed(name: str) -> bool:
-            return own_head if name == HEAD else not name.startswith(IGNORED_PREFIXES)
-
         hint = "the weights of the checkpoint; a full-size one is made on demand with `dflash-parity synth`"
-        for name, record, offset in records(path, consumed, hint):
-            if record is None:
+        entries = read_header(path, hint)
+        own = next((name for name in OWN if name in entries), None) if head is None else None
+        for name, entry in sorted(entries.items()):
+            if name == own:
+                find_head(list(entries), own, path)
+                found.take_head(path, entry)
+            elif name.removeprefix("model.").startswith(IGNORED_PREFIXES):
                 found.ignored.append(name)
-            elif name == HEAD:
-                found.head, found.head_path, found.head_offset = {"tensor": name, **record}, path, offset
             else:
-                found.record[name] = record
-        if own_head:
-            return found
-        for name, record, offset in records(head_file, lambda name: name == HEAD, "the target's weights"):
-            if record is not None:
-                found.head, found.head_path, found.head_offset = {"tensor": name, **record}, head_file, offset
-        if found.head is None:
-            raise Refused(f"{head_file}: has no tensor {HEAD}. Give the file of the target that holds its output head.")
+                found.record[name] = record_of(path, entry)
+        if head is not None:
+            file, tensor = split_source(head)
+            entries = read_header(file, "the target's weights")
+            found.take_head(file, entries[find_head(list(entries), tensor, file)])
         return found
+
+    def take_head(self, path: Path, entry: Entry) -> None:
+        self.head = {"tensor": entry.name, **record_of(path, entry)}
+        self.head_path, self.head_offset = path, entry.begin
+
+    def prefix_of(self, names) -> str | None:
+        """The prefix behind which all of these names are in the file; None where there is none."""
+        first = next(iter(names))
+
+        def behind(prefix: str, name: str) -> bool:
+            return prefix + name in self.record or prefix + name.removesuffix(".weight") in self.record
+
+        for name in self.record:
+            for spelling in (first, first.removesuffix(".weight")):
+                prefix = name.removesuffix(spelling)
+                if prefix != name and prefix.endswith(".") and all(behind(prefix, other) for other in names):
+                    return prefix
+        return None
 
     def load(self, dtype: torch.dtype, wanted=lambda name: True) -> dict[str, torch.Tensor]:
         """The tensors as the precision mode leaves them, in `dtype`; codebooks under the names of an Embedding."""
@@ -78,27 +86,12 @@ class Tensors:
         return state
 
 
-def records(path: Path, wanted, expected: str):
-    """Of each tensor of a safetensors file: its name, its record and the offset of its first byte; None and 0 for one
-    that is not wanted."""
-    try:
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(length))
-            for name, entry in sorted(header.items()):
-                if name == "__metadata__":
-                    continue
-                if not wanted(name):
-                    yield name, None, 0
-                    continue
-                begin, end = (8 + length + offset for offset in entry["data_offsets"])
-                record = {"dtype": entry["dtype"], "shape": entry["shape"],
-                          "sha256": digest_of(stream, begin, end - begin, path, name)}  # fmt: skip
-                yield name, record, begin
-    except OSError as error:
-        raise Refused(f"{path}: cannot be read ({error.strerror}). Expected {expected}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused(f"{path}: its header is not a safetensors header ({error}).") from error
+def record_of(path: Path, entry: Entry) -> dict:
+    """dtype, shape and digest of a tensor that is read."""
+    check_usable(entry, path)
+    with open_regular(path, "the file whose header was read") as stream:
+        digest = digest_of(stream, entry.begin, entry.size, path, entry.name)
+    return {"dtype": entry.dtype, "shape": list(entry.shape), "sha256": digest}
 
 
 def digest_of(stream, begin: int, left: int, path: Path, name: str) -> str:
@@ -111,32 +104,3 @@ def digest_of(stream, begin: int, left: int, path: Path, name: str) -> str:
         digest.update(piece)
         left -= len(piece)
     return digest.hexdigest()
-
-
-class Head(torch.nn.Module):
-    """The target's output head: rows W^T, the rows of W read from the file and widened a part at a time."""
-
-    def __init__(self, tensors: Tensors, vocab: int, hidden: int, dtype: torch.dtype):
-        super().__init__()
-        record = tensors.head
-        if record["dtype"] not in NUMPY or record["shape"] != [vocab, hidden]:
-            raise Refused(
-                f"{tensors.head_path}: {HEAD} is {record['dtype']}{record['shape']}, expected F32, F16 or BF16 of "
-                f"[{vocab}, {hidden}]: vocab_size and hidden_size of config.json."
-            )
-        self.kind = record["dtype"]
-        self.dtype = dtype
-        self.data = np.memmap(tensors.head_path, NUMPY[self.kind], "r", tensors.head_offset, (vocab, hidden))
-
-    def rows(self, begin: int) -> torch.Tensor:
-        # widened by numpy, below torch's dispatcher: reading a weight is no operation of the model
-        values = np.array(self.data[begin : begin + HEAD_ROWS])
-        if self.kind == "BF16":
-            values = (values.astype(np.uint32) << 16).view(np.float32)
-        if self.dtype == torch.float64:
-            return torch.from_numpy(values.astype(np.float64))
-        return torch.from_numpy(values.astype(np.float32)).to(self.dtype)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        pieces = [torch.nn.functional.linear(hidden, self.rows(at)) for at in range(0, self.data.shape[0], HEAD_ROWS)]
-        return torch.cat(pieces, dim=-1)

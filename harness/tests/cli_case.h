@@ -15,5 +15,6 @@ void cli_add_results(Suite *suite); /* test_cli_results.c */
 void cli_add_gate(Suite *suite);    /* test_cli_gate.c */
 void cli_add_others(Suite *suite);  /* test_cli_others.c */
 void cli_add_heads(Suite *suite);   /* test_cli_heads.c */
+void cli_add_inputs(Suite *suite);  /* test_cli_inputs.c */
 
 #endif

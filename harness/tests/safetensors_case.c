@@ -38,6 +38,25 @@ void st_refuse(const char *code, const char *word) {
     st_expect(DF_ERR_REFUSED, code, word);
 }
 
+df_safetensors *st_open(void) {
+    df_error err = {.status = DF_OK};
+    df_safetensors *opened = NULL;
+    ck_assert_msg(df_safetensors_open(st_path, &opened, &err) == DF_OK, "%s: %s", err.code, err.message);
+    return opened;
+}
+
+void st_refuse_use(const char *name, const char *code, const char *word) {
+    df_error err = {.status = DF_OK};
+    tf_write(st_file, st_path);
+    df_safetensors *opened = st_open();
+    const df_tensor *tensor = df_safetensors_find(opened, name);
+    ck_assert_ptr_nonnull(tensor);
+    ck_assert_int_eq(df_safetensors_usable(opened, tensor, &err), DF_ERR_REFUSED);
+    ck_assert_msg(strcmp(err.code, code) == 0 && strstr(err.message, word) != NULL, "expected %s, \"%s\"; got %s: %s",
+                  code, word, err.code, err.message);
+    df_safetensors_close(opened);
+}
+
 void st_refuse_header(const char *header, int64_t data, const char *code, const char *word) {
     tf_file *raw = tf_new();
     raw->header = header;

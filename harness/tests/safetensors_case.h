@@ -21,6 +21,10 @@ void st_expect(df_status status, const char *code, const char *word);
 void st_refuse(const char *code, const char *word);
 /* The same for a file of this header text and `data` zero bytes. */
 void st_refuse_header(const char *header, int64_t data, const char *code, const char *word);
+/* st_file is accepted, and its tensor `name` cannot be used: this code, and `word` in the message. */
+void st_refuse_use(const char *name, const char *code, const char *word);
+/* The file at st_path, which must be accepted. The caller closes it. */
+df_safetensors *st_open(void);
 void st_write_bytes(const void *data, size_t bytes);
 
 /* Adds a test case with the fixture. */

@@ -58,7 +58,8 @@ unsigned char *sf_slurp(size_t *bytes);
 void sf_spill(const unsigned char *data, size_t bytes);
 dp_oracle *sf_open_good(void);
 
-/* The test cases of test_store_refusals.c. */
+/* The test cases of test_store_refusals.c and of test_store_format.c. */
 void sf_add_refusals(TCase *tcase);
+void sf_add_formats(TCase *tcase);
 
 #endif

@@ -21,6 +21,7 @@
     X(draft)                                                                                                           \
     X(conv)                                                                                                            \
     X(logits)                                                                                                          \
+    X(head)                                                                                                            \
     X(propose)                                                                                                         \
     X(kv)                                                                                                              \
     X(markov)                                                                                                          \

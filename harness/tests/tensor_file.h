@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TF_RANK_MAX = 6, TF_PATH_MAX = 512 };
+enum { TF_RANK_MAX = 9, TF_PATH_MAX = 512 };
 
 typedef struct tf_entry {
     char *name;     /* written into the header as it is */

@@ -232,5 +232,6 @@ Suite *suite_cli(void) {
     cli_add_gate(suite);
     cli_add_others(suite);
     cli_add_heads(suite);
+    cli_add_inputs(suite);
     return suite;
 }

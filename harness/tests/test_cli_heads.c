@@ -24,6 +24,61 @@ START_TEST(a_head_can_be_given_as_a_file) {
 }
 END_TEST
 
+/* The output head of tiny-dflash2 as the tied embedding of a target, with a neighbour that nobody reads. */
+static const char *write_tied(char path[SCRATCH_PATH]) {
+    scratch_copy_case("tiny-dflash2");
+    tf_file *stored = scratch_tensors(), *target = tf_new();
+    const tf_entry *head = tf_get(stored, "lm_head.weight");
+    tf_add(target, "model.embed_tokens.weight", head->dtype, head->rank, head->dim, head->data);
+    tf_add(target, "model.layers.0.mlp.up_proj.weight", "F8_E4M3", 2, (const int64_t[]){3, 7}, NULL);
+    tf_write(target, scratch_path("target.safetensors", path));
+    tf_free(stored);
+    tf_free(target);
+    return path;
+}
+
+START_TEST(a_tied_head_is_taken_and_named_in_every_output) {
+    char path[SCRATCH_PATH], named[SCRATCH_PATH + 64], list[SCRATCH_PATH], text[4096], out[SCRATCH_PATH];
+    write_tied(path);
+    child_expect(CHILD("check", FAMILY("tiny-dflash2"), "--lm-head", path), 0,
+                 "\noutput head: model.embed_tokens.weight of ", "");
+    snprintf(named, sizeof named, "%s:model.embed_tokens.weight", path);
+    cJSON *result = child_case(CHILD("check", FAMILY("tiny-dflash2"), "--lm-head", named, "--json"), 0);
+    const cJSON *head = cJSON_GetObjectItemCaseSensitive(result, "head");
+    ck_assert_str_eq(child_text(head, "source"), named);
+    ck_assert_str_eq(child_text(head, "tensor"), "model.embed_tokens.weight");
+    ck_assert_ptr_nonnull(strstr(child_text(result, "command"), named));
+    cJSON_Delete(result);
+    scratch_path("out.json", out);
+    child_expect(CHILD("check", FAMILY("tiny-dflash2"), "--lm-head", named, "--out", out), 0, "PASS", "");
+    child_expect(CHILD("report", out), 0, "\noutput head: model.embed_tokens.weight of ", "");
+    snprintf(named, sizeof named, "%s:lm_head.weight", path);
+    child_expect(CHILD("check", FAMILY("tiny-dflash2"), "--lm-head", named), 3, "REFUSED: table.tensor.missing: ", "");
+    /* in a list of cases, and where the same option is taken */
+    snprintf(text, sizeof text,
+             "{\"cases\":[{\"name\":\"one\",\"checkpoint\":\"fixtures/small/tiny-dflash2\",\"oracle\":"
+             "\"oracles/tiny-dflash2.h5\",\"lm_head\":\"%s\",\"stored\":true,\"synth\":{\"config\":"
+             "\"fixtures/small/tiny-dflash2/config.json\",\"seed\":1,\"dtype\":\"bf16\",\"profile\":\"unit\"}}]}",
+             path);
+    scratch_write_text("cases.json", text);
+    scratch_path("cases.json", list);
+    child_expect(CHILD("gate", "--cases", list), 0, "output head: model.embed_tokens.weight of ", "");
+    child_expect(CHILD("identity", "--cases", list, "--schedules", "1", "-k", "observer.off"), 0, "PASS: 1 of 1", "");
+    child_expect(CHILD("ladder", FAMILY("tiny-dflash2"), "--lm-head", path, "--modes", "f32"), 0, "f32", "");
+    child_expect(CHILD("identity", "--checkpoint", "fixtures/small/tiny-dflash2", "--lm-head", path, "--schedules", "1",
+                       "-k", "observer.off"),
+                 0, "PASS: 1 of 1", "");
+    child_expect(CHILD("identity", "--lm-head", path), 2, "", "--lm-head belongs to --checkpoint");
+    child_expect(CHILD("identity", "--checkpoint", "fixtures/small/tiny-dflash2", "--lm-head", named), 3,
+                 "table.tensor.missing", "");
+    scratch_path("run.h5", out);
+    child_expect(CHILD("record", FAMILY("tiny-dflash2"), "--lm-head", path, "--out", out), 0,
+                 " threads, output head model.embed_tokens.weight\n", "");
+    child_expect(CHILD("inspect", out), 0, "model.embed_tokens.weight", "");
+    child_expect(CHILD("record", FAMILY("tiny-dflash2"), "--lm-head", path, "--out", path), 2, "", "reads");
+}
+END_TEST
+
 START_TEST(the_precision_must_be_the_oracles) {
     child_expect(CHILD("check", Q8_0, "--precision", "q8_0"), 0, "\nPASS: 59 of 59 stages compared", "");
     child_expect(CHILD("check", Q8_0), 3, "REFUSED: provenance.precision: ", "");
@@ -102,6 +157,7 @@ END_TEST
 void cli_add_heads(Suite *suite) {
     TCase *tests = cli_case("heads");
     tcase_add_test(tests, a_head_can_be_given_as_a_file);
+    tcase_add_test(tests, a_tied_head_is_taken_and_named_in_every_output);
     tcase_add_test(tests, the_precision_must_be_the_oracles);
     tcase_add_test(tests, the_list_of_a_family_has_its_stages_after_final);
     tcase_add_test(tests, json_says_the_precision_of_a_result);

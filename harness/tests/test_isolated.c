@@ -54,15 +54,15 @@ static void add_cache(rig *r, const float *features) {
 }
 
 static void rig_open(rig *r, const char *name) {
-    char checkpoint[96], oracle[96], head[128];
+    char checkpoint[96], oracle[96];
     *r = (rig){.engine = NULL};
     snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", name);
     snprintf(oracle, sizeof oracle, "oracles/%s.h5", name);
-    snprintf(head, sizeof head, "%s/model.safetensors", checkpoint);
     ck_assert_msg(dp_admit(checkpoint, oracle, DF_PRECISION_STORED, &r->in, &r->err) == DF_OK, "%s", r->err.message);
     ck_assert_int_eq(df_engine_create(&(df_engine_options){.threads = 1}, &r->engine, &r->err), DF_OK);
     ck_assert_int_eq(df_draft_load(r->engine, checkpoint, &r->draft, &r->err), DF_OK);
-    if (r->in.vocab > 0) ck_assert_int_eq(dp_head_load(r->engine, head, r->in.oracle, &r->head, &r->err), DF_OK);
+    if (r->in.vocab > 0)
+        ck_assert_int_eq(dp_head_load(r->engine, checkpoint, NULL, r->in.oracle, &r->head, &r->err), DF_OK);
     const size_t hidden = (size_t)r->in.config.hidden;
     float *features = malloc((size_t)r->in.context * hidden * sizeof *features);
     float *result = malloc((size_t)r->in.config.block * hidden * sizeof *result);

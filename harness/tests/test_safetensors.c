@@ -14,13 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static df_safetensors *open_valid(void) {
-    df_error err = {.status = DF_OK};
-    df_safetensors *opened = NULL;
-    ck_assert_msg(df_safetensors_open(st_path, &opened, &err) == DF_OK, "%s: %s", err.code, err.message);
-    return opened;
-}
-
 static unsigned char *read_bytes(size_t *bytes) {
     FILE *from = fopen(st_path, "rb");
     ck_assert_ptr_nonnull(from);
@@ -38,7 +31,7 @@ static unsigned char *read_bytes(size_t *bytes) {
 
 START_TEST(a_valid_file_gives_every_tensor_with_its_bytes) {
     tf_write(st_file, st_path);
-    df_safetensors *opened = open_valid();
+    df_safetensors *opened = st_open();
     ck_assert_str_eq(df_safetensors_path(opened), st_path);
     ck_assert_int_eq(df_safetensors_count(opened), 3);
     const df_dtype dtypes[] = {DF_F32, DF_BF16, DF_F16};
@@ -59,7 +52,7 @@ END_TEST
 
 START_TEST(a_name_that_is_not_there_is_not_found) {
     tf_write(st_file, st_path);
-    df_safetensors *opened = open_valid();
+    df_safetensors *opened = st_open();
     ck_assert_ptr_null(df_safetensors_find(opened, "a.weigh"));
     ck_assert_ptr_null(df_safetensors_find(opened, "a.weight2"));
     ck_assert_ptr_null(df_safetensors_find(opened, ""));
@@ -75,7 +68,7 @@ START_TEST(tensors_come_in_the_order_of_their_data_whatever_the_header_says) {
     raw->tail = 8;
     tf_write(raw, st_path);
     tf_free(raw);
-    df_safetensors *opened = open_valid();
+    df_safetensors *opened = st_open();
     ck_assert_str_eq(df_safetensors_at(opened, 0)->name, "y");
     ck_assert_str_eq(df_safetensors_at(opened, 1)->name, "z");
     ck_assert_ptr_eq(df_safetensors_find(opened, "z"), df_safetensors_at(opened, 1));
@@ -88,7 +81,7 @@ START_TEST(a_file_without_tensors_opens_empty) {
     raw->header = "{}";
     tf_write(raw, st_path);
     tf_free(raw);
-    df_safetensors *opened = open_valid();
+    df_safetensors *opened = st_open();
     ck_assert_int_eq(df_safetensors_count(opened), 0);
     ck_assert_ptr_null(df_safetensors_find(opened, "a"));
     df_safetensors_close(opened);
@@ -101,7 +94,7 @@ START_TEST(an_escaped_name_is_unescaped) {
     raw->tail = 4;
     tf_write(raw, st_path);
     tf_free(raw);
-    df_safetensors *opened = open_valid();
+    df_safetensors *opened = st_open();
     ck_assert_str_eq(df_safetensors_at(opened, 0)->name, "a.b/c");
     df_safetensors_close(opened);
 }
@@ -291,16 +284,16 @@ END_TEST
 START_TEST(data_behind_a_header_without_tensors_is_refused) { st_refuse_header("{}", 1, "safetensors.gap", "byte 1"); }
 END_TEST
 
-START_TEST(a_tensor_off_its_alignment_is_refused) {
+START_TEST(a_tensor_off_its_alignment_is_refused_when_it_is_used) {
     st_file->header = "{\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]},"
                       "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}";
     while (st_file->count > 0) tf_remove(st_file, st_file->entry[0].name);
     st_file->tail = 6;
-    st_refuse("safetensors.offsets", "\"b\" (F32) starts at byte");
+    st_refuse_use("b", "safetensors.offsets", "\"b\" (F32) starts at byte");
     st_file->header =
         "{\"odd\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]}}"; /* an odd number of bytes */
     st_file->pad_to = 1;
-    st_refuse("safetensors.offsets", "not a multiple of 2");
+    st_refuse_use("odd", "safetensors.offsets", "not a multiple of 2");
 }
 END_TEST
 
@@ -314,11 +307,11 @@ static void expect_tiling(const df_safetensors *opened, const unsigned char *byt
     const char *start = NULL;
     for (int i = 0; i < df_safetensors_count(opened); i++) {
         const df_tensor *tensor = df_safetensors_at(opened, i);
-        size_t expected = df_dtype_size(tensor->dtype);
-        ck_assert(tensor->rank >= 1 && tensor->rank <= DF_MAX_RANK);
+        size_t expected = 1;
+        ck_assert(tensor->rank >= 0 && tensor->rank <= DF_TENSOR_RANK);
         for (int d = 0; d < tensor->rank; d++) expected *= (size_t)tensor->dim[d];
-        ck_assert_uint_gt(expected, 0);
-        ck_assert_uint_eq(tensor->bytes, expected);
+        ck_assert_int_eq(tensor->count, (int64_t)expected);
+        ck_assert_uint_eq(tensor->bytes * 8, expected * (size_t)tensor->type->bits);
         if (i == 0) start = tensor->data;
         ck_assert_ptr_eq(tensor->data, start + reached);
         ck_assert_mem_eq(tensor->data, bytes + 8 + header + reached, tensor->bytes);
@@ -398,7 +391,7 @@ static void add_ranges(TCase *tests) {
     tcase_add_test(tests, two_tensors_on_the_same_bytes_are_refused);
     tcase_add_test(tests, a_gap_before_between_or_behind_tensors_is_refused);
     tcase_add_test(tests, data_behind_a_header_without_tensors_is_refused);
-    tcase_add_test(tests, a_tensor_off_its_alignment_is_refused);
+    tcase_add_test(tests, a_tensor_off_its_alignment_is_refused_when_it_is_used);
     tcase_add_test(tests, every_changed_byte_of_a_header_is_refused_or_leaves_a_sound_file);
 }
 

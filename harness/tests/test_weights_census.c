@@ -44,6 +44,54 @@ START_TEST(a_renamed_tensor_is_missing_and_its_new_name_is_told) {
 }
 END_TEST
 
+START_TEST(a_common_prefix_of_all_tensors_is_named) {
+    static const char *const prefixes[] = {"model.", "_orig_mod.", "module.", "draft_model.",
+                                           "module._orig_mod.model."};
+    for (int variant = 0; variant < WS_VARIANTS; variant++) {
+        for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {
+            char name[256], word[128];
+            ws_make_variant(variant);
+            const int count = ws_file->count;
+            for (int i = 0; i < count; i++) {
+                snprintf(name, sizeof name, "%s%s", prefixes[p], ws_file->entry[i].name);
+                tf_rename(ws_file, ws_file->entry[i].name, name);
+            }
+            snprintf(word, sizeof word, "common prefix \"%s\", e.g. %sfc.weight", prefixes[p], prefixes[p]);
+            ws_refuse("census.tensor.prefix", word);
+            ws_refuse("census.tensor.prefix", "removeprefix(");
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_prefix_of_the_layers_alone_is_named_and_one_that_lacks_a_tensor_is_not) {
+    char name[256];
+    ws_make_variant(WS_DFLASH2);
+    const int count = ws_file->count;
+    for (int i = 0; i < count; i++) {
+        if (strncmp(ws_file->entry[i].name, "layers.", 7) != 0) continue;
+        snprintf(name, sizeof name, "model.%s", ws_file->entry[i].name);
+        tf_rename(ws_file, ws_file->entry[i].name, name);
+    }
+    ws_refuse("census.tensor.prefix", "common prefix \"model.\"");
+    tf_remove(ws_file, "model.layers.1.self_attn.k_norm.weight");
+    ws_refuse("census.tensor.missing", "layers.0.input_layernorm.weight");
+}
+END_TEST
+
+START_TEST(what_nobody_reads_may_have_any_dtype_and_rank) {
+    ws_make_variant(WS_DFLASH);
+    tf_add(ws_file, "embed_tokens.weight", "F8_E4M3", 2, (const int64_t[]){3, 5}, NULL);
+    tf_add(ws_file, "lm_head.weight_scale", "F32", 0, NULL, NULL);
+    tf_add(ws_file, "model.embed_tokens.patches", "I64", 5, (const int64_t[]){1, 2, 1, 2, 1}, NULL);
+    tf_add(ws_file, "rotary_emb.nothing", "F64", 2, (const int64_t[]){0, 4}, NULL);
+    df_weights weights = ws_load();
+    df_weights_release(&weights);
+    tf_add(ws_file, "layers.0.self_attn.k_scale", "F32", 0, NULL, NULL); /* the census itself stays closed */
+    ws_refuse("census.tensor.extra", "layers.0.self_attn.k_scale");
+}
+END_TEST
+
 START_TEST(an_extra_tensor_is_refused_by_name_in_every_family) {
     static const char *const names[] = {"fc.bias",
                                         "layers.2.input_layernorm.weight",
@@ -183,6 +231,9 @@ void ws_add_census_tests(TCase *tests) {
     tcase_add_test(tests, each_missing_tensor_is_refused_by_name);
     tcase_add_test(tests, more_than_eight_missing_tensors_are_counted);
     tcase_add_test(tests, a_renamed_tensor_is_missing_and_its_new_name_is_told);
+    tcase_add_test(tests, a_common_prefix_of_all_tensors_is_named);
+    tcase_add_test(tests, a_prefix_of_the_layers_alone_is_named_and_one_that_lacks_a_tensor_is_not);
+    tcase_add_test(tests, what_nobody_reads_may_have_any_dtype_and_rank);
     tcase_add_test(tests, an_extra_tensor_is_refused_by_name_in_every_family);
     tcase_add_test(tests, a_dflash2_export_does_not_load_as_a_dflash_backbone);
     tcase_add_test(tests, dspark_heads_that_the_config_does_not_call_for_are_refused);
