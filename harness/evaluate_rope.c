@@ -65,16 +65,14 @@ static double llama3_share(const df_rope_config *rope, double inv, double relati
 
 /* The table is float32 by definition, and the reference's table is too: its roundings are bounded in float32 whatever
  * class is judged. It is made once, so its errors are no sample: they enter the variance whole. */
-dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
-    (void)scratch;
-    const df_rope_config *rope = &job->c->rope;
+dp_approx dp_frequency(const df_rope_config *rope, int index) {
     const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
     double relative, off;
-    const double inv = plain_frequency(rope, (int)index, unit, &relative);
+    const double inv = plain_frequency(rope, index, unit, &relative);
     dp_approx f = {.value = inv, .error = inv * relative};
     if (rope->type == DF_ROPE_LINEAR) f = stretched(rope, inv, relative, unit);
     if (rope->type == DF_ROPE_YARN) {
-        const double ramp = yarn_ramp(rope, (int)index, unit, &off);
+        const double ramp = yarn_ramp(rope, index, unit, &off);
         f = mixed(f, stretched(rope, inv, relative, unit), 1.0 - ramp, off, unit);
     }
     if (rope->type == DF_ROPE_LLAMA3) {
@@ -84,6 +82,11 @@ dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scra
     f = dp_evaluated(f);
     f.variance = f.error * f.error;
     return f;
+}
+
+dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    (void)scratch;
+    return dp_frequency(&job->c->rope, (int)index);
 }
 
 /* ---- Tables --------------------------------------------------------------------------------------------------------

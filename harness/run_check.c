@@ -216,7 +216,7 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, const 
     if (status == DF_OK) status = dp_gather(run->value, &truth, &got, c->err);
     if (status == DF_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
     if (status == DF_OK) {
-        out->bar = dp_bar_chained(bracket, dp_class_coarseness(c->options->numeric_class));
+        out->bar = dp_bar_chained(spec, bracket, dp_class_coarseness(c->options->numeric_class));
         out->headroom = dp_headroom(&out->bar, &out->difference);
         out->pass = truth.count > 0 && dp_headroom_passes(out->headroom);
     }

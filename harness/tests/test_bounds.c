@@ -71,7 +71,7 @@ START_TEST(no_file_that_bounds_are_made_in_has_a_number_without_a_reason) {
         "harness/bounds.c",         "harness/approx.h",         "harness/chain.c",
         "harness/evaluate.c",       "harness/evaluate_rope.c",  "harness/evaluate_attention.c",
         "harness/evaluate_heads.c", "harness/isolated_judge.c", "harness/envelope.c",
-        "harness/growth.c",         "harness/bracket.c"};
+        "harness/growth.c",         "harness/bracket.c",        "harness/spread.c"};
     df_error err;
     char *text = NULL;
     ck_assert_msg(dp_text_file_read(files[_i], 1 << 20, &text, &err) == DF_OK, "%s", err.message);
