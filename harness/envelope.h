@@ -31,6 +31,7 @@ typedef enum dp_rule_id {
     DP_RULE_BF16_ROUNDING, /* one bfloat16 rounding, relative to the value */
     DP_RULE_RECORD_DIGITS, /* what the digits of the recorded spread leave out */
     DP_RULE_SAMPLED_OWN,   /* a sampled stage's own distance over its recorded spread */
+    DP_RULE_PEAK,          /* largest error of a row over the root mean square of its errors */
     DP_RULE_FEW_ROWS,      /* logarithm by which a ratio of spreads may scatter, of one row */
     DP_RULE_GROWTH,        /* a stage's spread over what it inherits and what its operations cost */
     DP_RULE_AMPLIFICATION, /* up to this the bfloat16 run's growth excuses that of the spread */

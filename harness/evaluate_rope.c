@@ -110,7 +110,9 @@ dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *sc
     const int half = job->c->rope.rotary_dim / 2;
     const float angle = (float)job->e->pos[index / half] * (float)job->in[0][index % half];
     const double value = job->spec->stage == DF_STAGE_ROPE_COS ? cos((double)angle) : sin((double)angle);
-    const dp_approx table = dp_rounded(job->m, dp_evaluated(dp_exactly(value)));
+    const dp_approx exact = dp_evaluated(dp_exactly(value));
+    const dp_approx table =
+        job->m->cos_error > 0.0 ? dp_function(job->m, exact, job->m->cos_error) : dp_rounded(job->m, exact);
     const double factor = attention_factor(&job->c->rope);
     return factor == 1.0 ? table : dp_mul(job->m, table, dp_constant(job->m, factor));
 }

@@ -74,8 +74,8 @@ static void follow(const subject *s, const df_config *config) {
 /*
  * How many times what it inherits and what its operations cost a stage's spread is. Where the bfloat16 run grows too,
  * the stage amplifies (a difference of large numbers, large scores), which counts up to DP_RULE_AMPLIFICATION. A norm
- * makes all rows equally large: where the error lies in small rows, its relative L2 grows up to the
- * error of such a row: a third of its largest, which is about three times the root mean square of a row's errors.
+ * makes all rows equally large: where the error lies in small rows, its relative L2 grows up to the error of such a
+ * row, of which the largest element is known.
  */
 static double growth(const subject *s, int i) {
     const course *c = &s->course[i];
@@ -85,14 +85,14 @@ static double growth(const subject *s, int i) {
     const double excuse =
         c->inherited > 0.0 ? fmin(largest(amplified, 1.0), dp_rule_value(DP_RULE_AMPLIFICATION)) : 1.0;
     const double explained = hypot(c->inherited, dp_own_cost(spec).l2) * excuse;
-    const double of_a_row = dp_is_norm(spec->stage) ? c->inherited_peak / 3.0 : 0.0;
+    const double of_a_row = dp_is_norm(spec->stage) ? c->inherited_peak / dp_rule_value(DP_RULE_PEAK) : 0.0;
     return s->spread[i].claimed.l2 / largest(explained, of_a_row);
 }
 
 /* How much further than of many rows a ratio of spreads may lie of these: its logarithm scatters as the inverse root of
  * their number, because errors that a norm hands to a whole row are one draw. `power`: of ratios in the product. */
 static double few_rows(const dp_stage_spec *spec, double power) {
-    const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
+    const int64_t row = spec->rank > 1 ? dp_row_length(spec->stage, spec->rank, spec->dim) : 1; /* a value for a slot */
     const double rows = (double)(dp_dims_product(spec->rank, spec->dim) / row);
     return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt(rows));
 }
