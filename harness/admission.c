@@ -7,6 +7,7 @@
 #include "geometry.h"
 #include "ids.h"
 #include "shortest.h"
+#include "spread.h"
 #include "store_dataset.h"
 
 #include <stdio.h>
@@ -189,16 +190,20 @@ static df_status check_sampling(const dp_admission *a, const dp_stage_spec *spec
  * one of the runs is wrong would widen its own bars until anything passes (envelope.h says what contradicts what). The
  * distance is kept: the bars are made of it.
  */
-static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine, df_error *err) {
+static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine, dp_spread *spread,
+                               df_error *err) {
     dp_array truth = {.value = NULL}, bf16 = {.value = NULL};
     dp_difference coarse;
     dp_contradiction wrong;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     df_status status = dp_oracle_stage(a->oracle, DP_RUN_F64, spec->name, &truth, err);
     if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_BF16, spec->name, &bf16, err);
-    if (status == DF_OK) status = dp_bracket_measure(a->oracle, spec, &truth, fine, err);
+    if (status == DF_OK) status = dp_bracket_measure(a->oracle, spec, &truth, fine, spread, err);
     if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
-    if (status == DF_OK && dp_runs_contradict(spec->stage, fine, &coarse, &wrong)) {
+    if (status == DF_OK) spread->coarse = (dp_distance){coarse.l2_rel, coarse.max_rel};
+    if (status == DF_OK && spec->stage == DF_STAGE_ROPE_INV_FREQ)
+        status = dp_bracket_frequencies(a->oracle, &a->config.rope, spec, &truth, err);
+    else if (status == DF_OK && dp_runs_contradict(spec->stage, fine, &coarse, &wrong)) {
         if (wrong.coarse)
             status = df_fail(err, DF_ERR_REFUSED, "oracle.bfloat16",
                              "Stage %s of %s: the reference's bfloat16 run is %.3g (%s) from its float64 run: expected "
@@ -212,8 +217,8 @@ static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec,
                         "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
                         "largest). One of the runs is wrong, and a bar made of them would let anything pass. "
                         "Generate the oracle again.",
-                        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed,
-                        dp_rule_value(DP_RULE_BRACKET_SHARE), coarse.l2_rel, coarse.max_rel);
+                        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed, wrong.share,
+                        coarse.l2_rel, coarse.max_rel);
     }
     dp_array_release(&truth);
     dp_array_release(&bf16);
@@ -240,15 +245,19 @@ static df_status check_integers(const dp_admission *a, const dp_stage_spec *spec
 
 df_status dp_admit_brackets(dp_admission *a, df_error *err) {
     df_status status = DF_OK;
+    dp_spread *spread = calloc((size_t)a->stages.count, sizeof *spread);
     a->bracket = calloc((size_t)a->stages.count, sizeof *a->bracket);
-    if (a->bracket == NULL)
-        return df_fail_memory(err, "the reference's brackets", (size_t)a->stages.count * sizeof *a->bracket);
+    if (a->bracket == NULL || spread == NULL)
+        status = df_fail_memory(err, "the reference's brackets", (size_t)a->stages.count * sizeof *a->bracket);
     for (int i = 0; status == DF_OK && i < a->stages.count; i++) {
         const dp_stage_spec *spec = &a->stages.spec[i];
         status = check_sampling(a, spec, err);
         if (status == DF_OK)
-            status = spec->exact ? check_integers(a, spec, err) : check_bracket(a, spec, &a->bracket[i], err);
+            status =
+                spec->exact ? check_integers(a, spec, err) : check_bracket(a, spec, &a->bracket[i], &spread[i], err);
     }
+    if (status == DF_OK) status = dp_spread_check(dp_oracle_path(a->oracle), &a->config, &a->stages, spread, err);
+    free(spread);
     return status;
 }
 

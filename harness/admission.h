@@ -29,7 +29,8 @@ typedef struct dp_admission {
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_oracle_open, dp_geometry_check and
  * dp_ids_check, and "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape",
  * "oracle.stage.missing", "oracle.stage.unexpected", "oracle.sampling.sparse", "oracle.sampling.columns",
- * "oracle.bracket", "oracle.bfloat16", "provenance.orders", "oracle.integers", "oracle.input.precision". Release *out
+ * "oracle.bracket", "oracle.bfloat16", "oracle.frequencies", "oracle.spread", "provenance.orders", "oracle.integers",
+ * "oracle.input.precision". Release *out
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
                    df_error *err);

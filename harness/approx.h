@@ -106,7 +106,12 @@ static inline dp_approx dp_sqrt(const dp_class_model *m, dp_approx a) { return d
 
 /* a b + c. */
 static inline dp_approx dp_fma(const dp_class_model *m, dp_approx a, dp_approx b, dp_approx c) {
-    return dp_rounded(m, dp_plus(m->fused ? dp_times(a, b) : dp_mul(m, a, b), c));
+    return m->fused ? dp_rounded(m, dp_plus(dp_times(a, b), c)) : dp_add(m, dp_mul(m, a, b), c);
+}
+
+/* Where a formula can be written with one operation more, a program of which that is not known may round once more. */
+static inline dp_approx dp_perhaps_rounded(const dp_class_model *m, dp_approx a) {
+    return m->fused ? a : dp_rounded(m, a);
 }
 
 /* A function's own error of `ulps` units in the last place. It is not even and not independent of the argument, so it

@@ -28,6 +28,7 @@ typedef struct dp_class_model {
     dp_operands product;          /* weight, activation */
     dp_operands attention;        /* key, query; share of a key, value */
     double exp_error, tanh_error; /* of the class's functions, in units in the last place */
+    double cos_error;             /* the same of cosine and sine; 0: they are rounded to nearest */
     bool even;    /* roundings are to nearest, so that errors are even and independent; false: nothing but the bound is
                      known */
     bool fused;   /* a product that is added to something is not rounded before */
@@ -44,6 +45,11 @@ double dp_class_coarseness(df_class numeric_class);
 
 /* The reference's float64 run: sums in an order that is not known. */
 dp_class_model dp_class_model_reference(void);
+
+/* A correct float32 program of which nothing else is known: sums in any order, products rounded before they are added
+ * or not, kernels of a convolution added up first, functions of any library, softmax's weights normalized before the
+ * weighted sum or after it. The reference's float32 run is one. */
+dp_class_model dp_class_model_any_order(void);
 
 /*
  * The largest root mean square of error / expected rounding noise over `groups` groups of elements whose roundings are

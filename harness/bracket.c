@@ -2,6 +2,7 @@
 #include "bracket.h"
 
 #include "error.h"
+#include "evaluate.h"
 
 #include <math.h>
 
@@ -12,7 +13,7 @@ static double recorded(const cJSON *pair, int index) {
 }
 
 df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
-                             dp_difference *out, df_error *err) {
+                             dp_difference *out, dp_spread *spread, df_error *err) {
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "float32_orders");
     const cJSON *largest = cJSON_GetObjectItemCaseSensitive(record, "largest");
     const cJSON *pair = cJSON_GetObjectItemCaseSensitive(largest, spec->name);
@@ -30,9 +31,37 @@ df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec,
     df_status status = dp_oracle_stage(oracle, DP_RUN_F32, spec->name, &f32, err);
     if (status == DF_OK) status = dp_compare(f32.value, truth, row, out, err);
     if (status == DF_OK) {
+        *spread = (dp_spread){.own = {out->l2_rel, out->max_rel},
+                              .claimed = {l2, max},
+                              .whole = truth->count == truth->total,
+                              .measured = true};
         out->l2_rel = fmax(out->l2_rel, l2);
         out->max_rel = fmax(out->max_rel, max);
     }
     dp_array_release(&f32);
+    return status;
+}
+
+df_status dp_bracket_frequencies(const dp_oracle *oracle, const df_rope_config *rope, const dp_stage_spec *spec,
+                                 const dp_array *truth, df_error *err) {
+    static const dp_run runs[] = {DP_RUN_F32, DP_RUN_BF16};
+    df_status status = DF_OK;
+    for (size_t run = 0; status == DF_OK && run < sizeof runs / sizeof *runs; run++) {
+        dp_array table = {.value = NULL};
+        status = dp_oracle_stage(oracle, runs[run], spec->name, &table, err);
+        for (int64_t i = 0; status == DF_OK && i < table.count; i++) {
+            const int64_t at = table.offset + i * table.stride;
+            const double off = fabs(table.value[i] - truth->value[i]), bound = dp_frequency(rope, (int)at).error;
+            if (!(off <= bound))
+                status = df_fail(err, DF_ERR_REFUSED, "oracle.frequencies",
+                                 "Stage %s of %s: frequency %lld is %.9g in the reference's %s run and %.9g in its "
+                                 "float64 run, %.3g apart: expected at most %.3g, what the float32 operations of this "
+                                 "scaling can be off by. One of the two tables is of another config. Generate the "
+                                 "oracle again.",
+                                 spec->name, dp_oracle_path(oracle), (long long)at, table.value[i],
+                                 dp_run_name(runs[run]), truth->value[i], off, bound);
+        }
+        dp_array_release(&table);
+    }
     return status;
 }

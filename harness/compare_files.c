@@ -42,7 +42,8 @@ const char *dp_expectation_text(const dp_file_comparison *comparison, char text[
 
 /* The bar of a stage that the geometry demands, which all that have values are. */
 static dp_bar bar_of(const dp_file_pair *files, const dp_stage_spec *spec) {
-    return dp_bar_chained(&files->bracket[dp_stage_set_find(&files->stages, spec->name) - files->stages.spec], 1.0);
+    const dp_stage_spec *known = dp_stage_set_find(&files->stages, spec->name);
+    return dp_bar_chained(known, &files->bracket[known - files->stages.spec], 1.0);
 }
 
 static bool all_finite(const float *value, int64_t count) { return dp_first_nonfinite(value, count) < 0; }

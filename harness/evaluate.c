@@ -9,18 +9,11 @@
 /* ---- What a stage comes from ---------------------------------------------------------------------------------------
  */
 
-typedef struct reference {
-    df_stage stage;
-    int layer;
-} reference;
+typedef dp_stage_ref reference;
+typedef dp_stage_refs references;
 
 /* Inputs of the run, in the place of a stage. */
 enum { TAPS = DF_STAGE_COUNT + 1, NOISE };
-
-typedef struct references {
-    reference item[DP_MOST_INPUTS];
-    int count;
-} references;
 
 static void refer(references *r, int stage, int layer) { r->item[r->count++] = (reference){(df_stage)stage, layer}; }
 
@@ -161,6 +154,8 @@ static references stage_inputs(const df_config *c, df_stage stage, int l) {
     }
     return r;
 }
+
+dp_stage_refs dp_stage_refs_of(const df_config *c, df_stage stage, int layer) { return stage_inputs(c, stage, layer); }
 
 bool dp_evaluable(df_stage stage) { return stage != DF_STAGE_CONFIDENCE_WINDOW; }
 

@@ -26,6 +26,19 @@ typedef struct dp_evaluation {
     const dp_stage_values *values; /* the stages before it */
 } dp_evaluation;
 
+/* The stages that a stage's formula takes its operands from. A `stage` past DF_STAGE_COUNT stands for an input of the
+ * run. The cache, which holds every layer's keys or values, has none here. */
+enum { DP_MOST_INPUTS = 4 };
+typedef struct dp_stage_ref {
+    df_stage stage;
+    int layer;
+} dp_stage_ref;
+typedef struct dp_stage_refs {
+    dp_stage_ref item[DP_MOST_INPUTS];
+    int count;
+} dp_stage_refs;
+dp_stage_refs dp_stage_refs_of(const df_config *config, df_stage stage, int layer);
+
 /* Which elements: offset, offset + stride, ..., `count` of them. */
 typedef struct dp_selection {
     int64_t offset, stride, count;
@@ -46,6 +59,10 @@ bool dp_evaluate_inputs(const dp_evaluation *evaluation, const dp_stage_spec *sp
 /* Elements in a row whose roundings are shared: those of a norm's row, a query's head, a slot after its gates, and of
  * what is multiplied by the same rounded operand. Groups are independent of each other. */
 int64_t dp_evaluate_group(const dp_class_model *model, const df_config *config, const dp_stage_spec *spec);
+
+/* Rotary frequency `index` of a config: its value, and what the float32 operations that make it can be off by, from the
+ * operands (the exponent times ln theta, the ramp, the mixture of two frequencies). */
+dp_approx dp_frequency(const df_rope_config *rope, int index);
 
 /* Whether a stage can be evaluated at all. */
 bool dp_evaluable(df_stage stage);

@@ -60,6 +60,7 @@ static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, 
         most = fmax(most, score.value);
         off = fmax(off, score.error);
     }
+    const double divided = m->fused ? 0.0 : 1.0; /* a weight may be divided by the sum before it is used */
     const double binade = 2.0 * exp(off);
     double error = 0.0, variance = 0.0;
     for (int j = q->low; j < q->high; j++) {
@@ -67,7 +68,8 @@ static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, 
         const double distance = most - key->value, typical = dp_half_ulp(m, distance);
         key->error += dp_half_ulp(m, distance + key->error + off);
         key->variance += DP_ADDITION_SQUARE * typical * typical;
-        const double p = exp(-distance), moved = p * expm1(key->error), own = 2.0 * m->exp_error * m->unit * p;
+        const double p = exp(-distance), moved = p * expm1(key->error),
+                     own = (2.0 * m->exp_error + divided) * m->unit * p;
         const double slope = key->error > 0.0 ? moved / key->error : p;
         const double least =
             (2.0 * m->exp_error + 1.0) * m->least; /* the function's, and the rounding of a subnormal */

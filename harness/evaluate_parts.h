@@ -10,8 +10,6 @@
 #include "quant.h"
 #include "table.h"
 
-enum { DP_MOST_INPUTS = 4 };
-
 /* One worker's memory. `row` is the row that `shared` and the buffers are of; -1: none yet. */
 typedef struct dp_scratch {
     double *weight, *extra; /* [widest sum] */

@@ -65,16 +65,14 @@ static double llama3_share(const df_rope_config *rope, double inv, double relati
 
 /* The table is float32 by definition, and the reference's table is too: its roundings are bounded in float32 whatever
  * class is judged. It is made once, so its errors are no sample: they enter the variance whole. */
-dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
-    (void)scratch;
-    const df_rope_config *rope = &job->c->rope;
+dp_approx dp_frequency(const df_rope_config *rope, int index) {
     const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
     double relative, off;
-    const double inv = plain_frequency(rope, (int)index, unit, &relative);
+    const double inv = plain_frequency(rope, index, unit, &relative);
     dp_approx f = {.value = inv, .error = inv * relative};
     if (rope->type == DF_ROPE_LINEAR) f = stretched(rope, inv, relative, unit);
     if (rope->type == DF_ROPE_YARN) {
-        const double ramp = yarn_ramp(rope, (int)index, unit, &off);
+        const double ramp = yarn_ramp(rope, index, unit, &off);
         f = mixed(f, stretched(rope, inv, relative, unit), 1.0 - ramp, off, unit);
     }
     if (rope->type == DF_ROPE_LLAMA3) {
@@ -84,6 +82,11 @@ dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scra
     f = dp_evaluated(f);
     f.variance = f.error * f.error;
     return f;
+}
+
+dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    (void)scratch;
+    return dp_frequency(&job->c->rope, (int)index);
 }
 
 /* ---- Tables --------------------------------------------------------------------------------------------------------
@@ -107,7 +110,9 @@ dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *sc
     const int half = job->c->rope.rotary_dim / 2;
     const float angle = (float)job->e->pos[index / half] * (float)job->in[0][index % half];
     const double value = job->spec->stage == DF_STAGE_ROPE_COS ? cos((double)angle) : sin((double)angle);
-    const dp_approx table = dp_rounded(job->m, dp_evaluated(dp_exactly(value)));
+    const dp_approx exact = dp_evaluated(dp_exactly(value));
+    const dp_approx table =
+        job->m->cos_error > 0.0 ? dp_function(job->m, exact, job->m->cos_error) : dp_rounded(job->m, exact);
     const double factor = attention_factor(&job->c->rope);
     return factor == 1.0 ? table : dp_mul(job->m, table, dp_constant(job->m, factor));
 }

@@ -53,7 +53,8 @@ dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch)
     const dp_class_model *m = job->m;
     if (scratch->row != row) {
         const dp_terms squares = {.a = x, .b = x, .n = job->width};
-        const dp_approx mean = dp_div(m, dp_sum_products(m, &squares), dp_exactly(job->width));
+        const dp_approx quotient = dp_div(m, dp_sum_products(m, &squares), dp_exactly(job->width));
+        const dp_approx mean = dp_perhaps_rounded(m, quotient); /* the sum times 1 / n */
         const dp_approx root = dp_sqrt(m, dp_add(m, mean, dp_constant(m, job->c->rms_eps)));
         scratch->shared[0] = dp_div(m, dp_exactly(1.0), root);
         scratch->row = row;
@@ -62,7 +63,9 @@ dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch)
     return dp_mul(m, dp_exactly((double)job->vector[index % job->width]), scaled);
 }
 
-/* Over the taps o that the block has: base[o][c] x[p - o][c], then dyn[p][o][c / group] x[p - o][c]; one chain. */
+/* Over the taps o that the block has: base[o][c] x[p - o][c], then dyn[p][o][c / group] x[p - o][c]; one chain. In an
+ * order that is not known the bound is gamma_n of n = 2k terms, which also holds for (base + dyn) x: each of its terms
+ * goes through a sum, a product and k - 1 additions, k + 1 <= 2k roundings. */
 dp_approx dp_conv_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     const df_config *c = job->c;
     const int64_t row = index / c->hidden, channel = index % c->hidden, groups = c->hidden / c->conv_group;
@@ -90,5 +93,6 @@ dp_approx dp_sum_element(const dp_job *job, int64_t index, dp_scratch *scratch) 
 dp_approx dp_act_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;
     const dp_approx gate = dp_exactly(job->in[0][index]);
-    return dp_mul(job->m, dp_logistic(job->m, gate, gate), dp_exactly(job->in[1][index]));
+    const dp_approx silu = dp_perhaps_rounded(job->m, dp_logistic(job->m, gate, gate)); /* gate sigmoid(gate) */
+    return dp_mul(job->m, silu, dp_exactly(job->in[1][index]));
 }

@@ -69,7 +69,7 @@ static void compare_integers(const int32_t *a, const int32_t *b, dp_pair_stage *
 static void bar_of(const dp_admission *bars, const char *name, bool *known, dp_bar *bar) {
     const dp_stage_spec *spec = dp_stage_set_find(&bars->stages, name);
     *known = spec != NULL && !spec->exact;
-    if (*known) *bar = dp_bar_chained(&bars->bracket[spec - bars->stages.spec], 1.0);
+    if (*known) *bar = dp_bar_chained(spec, &bars->bracket[spec - bars->stages.spec], 1.0);
 }
 
 /* Beyond DP_ULP_MOST: is the distance between the two sides what two float32 programs may lie apart? */

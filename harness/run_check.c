@@ -6,6 +6,8 @@
 #include "cli.h"
 #include "clock.h"
 #include "error.h"
+#include "engine.h"
+#include "float32_run.h"
 #include "geometry.h"
 #include "hosted.h"
 #include "output.h"
@@ -214,7 +216,7 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, const 
     if (status == DF_OK) status = dp_gather(run->value, &truth, &got, c->err);
     if (status == DF_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
     if (status == DF_OK) {
-        out->bar = dp_bar_chained(bracket, dp_class_coarseness(c->options->numeric_class));
+        out->bar = dp_bar_chained(spec, bracket, dp_class_coarseness(c->options->numeric_class));
         out->headroom = dp_headroom(&out->bar, &out->difference);
         out->pass = truth.count > 0 && dp_headroom_passes(out->headroom);
     }
@@ -296,6 +298,20 @@ static df_status compare_arms(const check *c, dp_result *out) {
 /* ---- The whole -----------------------------------------------------------------------------------------------------
  */
 
+/* What passed did so under bars that are multiples of the float32 run's distance: they mean something only if that run
+ * is one. Asked last, because a program that reads its weights wrongly does not find it right either, and is at fault
+ * itself then. Without it nothing was compared. */
+static df_status check_float32_run(const check *c, dp_result *out) {
+    const bool apart = c->witness != NULL;
+    const df_status status =
+        dp_float32_run_check(&c->in, apart ? c->witness : c->draft, apart ? c->witness_head : c->head, c->engine->pool,
+                             c->options->filter, c->err);
+    if (status == DF_OK) return DF_OK;
+    out->stage_count = out->arm_count = out->isolated_count = out->layer_count = out->warnings = 0;
+    dp_plot_data_release(&out->plot);
+    return status;
+}
+
 static void check_release(check *c) {
     dp_recording_release(&c->block);
     free(c->features);
@@ -336,6 +352,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = dp_growth(out, c.err);
     if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
     if (status == DF_OK) status = compare_arms(&c, out);
+    if (verdict_of(status, out) == DP_PASS) status = check_float32_run(&c, out);
     out->verdict = verdict_of(status, out);
     check_release(&c);
     out->total_seconds = dp_seconds() - start;

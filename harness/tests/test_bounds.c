@@ -71,7 +71,8 @@ START_TEST(no_file_that_bounds_are_made_in_has_a_number_without_a_reason) {
         "harness/bounds.c",         "harness/approx.h",         "harness/chain.c",
         "harness/evaluate.c",       "harness/evaluate_rope.c",  "harness/evaluate_attention.c",
         "harness/evaluate_heads.c", "harness/isolated_judge.c", "harness/envelope.c",
-        "harness/growth.c",         "harness/bracket.c"};
+        "harness/growth.c",         "harness/bracket.c",        "harness/spread.c",
+        "harness/float32_run.c",    "harness/evaluate_rows.c"};
     df_error err;
     char *text = NULL;
     ck_assert_msg(dp_text_file_read(files[_i], 1 << 20, &text, &err) == DF_OK, "%s", err.message);
@@ -355,7 +356,7 @@ END_TEST
 Suite *suite_bounds(void) {
     Suite *suite = suite_create("bounds");
     TCase *tests = tcase_create("bounds");
-    tcase_add_loop_test(tests, no_file_that_bounds_are_made_in_has_a_number_without_a_reason, 0, 11);
+    tcase_add_loop_test(tests, no_file_that_bounds_are_made_in_has_a_number_without_a_reason, 0, 14);
     tcase_add_test(tests, a_number_without_a_reason_would_be_found);
     tcase_add_test(tests, every_constant_has_a_name_and_a_reason);
     tcase_add_test(tests, the_noise_bar_solves_its_equation_and_falls_towards_one);

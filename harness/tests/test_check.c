@@ -245,6 +245,7 @@ Suite *suite_check(void) {
     check_add_lies(suite);
     check_add_weights(suite);
     check_add_oracles(suite);
+    check_add_spread(suite);
     check_add_rounds(suite);
     check_add_heads(suite);
     check_add_ids(suite);

@@ -6,9 +6,12 @@
 #include <math.h>
 #include <string.h>
 
+/* A stage whose floor is one rounding. */
+static const dp_stage_spec sums = {.name = "layers.0.mlp.up", .stage = DF_STAGE_MLP_UP, .rank = 2, .dim = {5, 64}};
+
 START_TEST(the_bar_is_the_bracket_times_its_factor) {
     const dp_difference bracket = {.count = 4, .l2_rel = 1e-5, .max_rel = 3e-5, .largest_in_row = 2};
-    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
+    const dp_bar bar = dp_bar_chained(&sums, &bracket, 1.0);
     ck_assert_double_eq(bar.l2_rel, 4e-5);
     ck_assert_double_eq(bar.max_rel, 8 * 3e-5);
     ck_assert_double_eq(bar.bracket_l2_rel, 1e-5);
@@ -20,7 +23,7 @@ END_TEST
 START_TEST(an_exact_reference_leaves_room_for_one_rounding) {
     /* One rounding is 2^-24 of the value; the largest value of a row is 3 times its rms here. */
     const dp_difference bracket = {.count = 4, .largest_in_row = 3};
-    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
+    const dp_bar bar = dp_bar_chained(&sums, &bracket, 1.0);
     ck_assert_double_eq(bar.l2_rel, 4 * 0x1p-24);
     ck_assert_double_eq(bar.max_rel, 8 * 3 * 0x1p-24);
     ck_assert_double_eq(bar.bracket_l2_rel, 0.0);
@@ -31,7 +34,7 @@ END_TEST
 
 START_TEST(each_measure_says_what_its_own_bar_rests_on) {
     const dp_difference bracket = {.count = 4, .l2_rel = 1e-9, .max_rel = 1e-5, .largest_in_row = 3};
-    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
+    const dp_bar bar = dp_bar_chained(&sums, &bracket, 1.0);
     ck_assert_double_eq(bar.l2_rel, 4 * 0x1p-24);
     ck_assert_double_eq(bar.max_rel, 8e-5);
     ck_assert_str_eq(bar.origin,
@@ -44,7 +47,7 @@ START_TEST(a_coarser_class_has_bars_as_much_wider_as_its_roundings) {
     ck_assert_double_eq(dp_class_coarseness(DF_CLASS_EXACT), 1.0);
     ck_assert_double_eq(dp_class_coarseness(DF_CLASS_CUBLAS), 1.0);
     ck_assert_double_eq(dp_class_coarseness(DF_CLASS_FAST), 128.0); /* 2^-17 of an activation's pair over 2^-24 */
-    const dp_bar bar = dp_bar_chained(&bracket, 64.0);
+    const dp_bar bar = dp_bar_chained(&sums, &bracket, 64.0);
     ck_assert_double_eq_tol(bar.l2_rel, 64 * 4e-6, 1e-18);
     ck_assert_double_eq_tol(bar.max_rel, 64 * 24e-6, 1e-18);
     ck_assert_str_eq(bar.origin,
@@ -103,7 +106,7 @@ START_TEST(an_infinite_bar_lets_no_error_through) {
     const dp_array array = compare_array(want, 2, 2);
     const dp_difference bracket = compare_run(reference, &array, 2), wrong = compare_run(got, &array, 2);
     const dp_difference right = compare_run(want, &array, 2);
-    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
+    const dp_bar bar = dp_bar_chained(&sums, &bracket, 1.0);
     ck_assert(isinf(bar.max_rel));
     ck_assert(dp_headroom(&bar, &wrong) == -INFINITY);
     ck_assert_double_eq(dp_headroom(&bar, &right), 1.0);
@@ -117,7 +120,7 @@ START_TEST(a_stage_of_zeros_passes_only_as_zeros) {
     const double tiny[] = {0, 0, 0, 1e-38};
     const dp_array array = compare_array(zero, 2, 2);
     const dp_difference bracket = compare_run(zero, &array, 2), off = compare_run(tiny, &array, 2);
-    const dp_bar bar = dp_bar_chained(&bracket, 1.0);
+    const dp_bar bar = dp_bar_chained(&sums, &bracket, 1.0);
     ck_assert_double_eq(dp_headroom(&bar, &bracket), 1.0);
     ck_assert(dp_headroom(&bar, &off) == -INFINITY);
 }

@@ -1,0 +1,199 @@
+/* spread.c - see spread.h. Every number is a row of the table in envelope.c. */
+#include "spread.h"
+
+#include "envelope.h"
+#include "error.h"
+#include "evaluate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* One stage's claim and what is around it. `luck` is the claim over the own run's distance, both raised to one
+ * rounding: how lucky that run was, or how large the claim is. */
+typedef struct course {
+    dp_distance luck, around; /* around: the largest luck of the stages next to it; 1 where there is none */
+    double inherited;         /* the largest claim of the stages that it is computed from, relative L2 */
+    double inherited_peak;    /* the same, largest error */
+    double inherited_coarse;  /* the same of the bfloat16 run's distances, relative L2 */
+} course;
+
+typedef struct subject {
+    const char *path;
+    const dp_stage_set *stages;
+    const dp_spread *spread;
+    course *course;
+    df_error *err;
+} subject;
+
+static double largest(double a, double b) { return a > b ? a : b; }
+
+static bool is_table(df_stage stage) {
+    return stage == DF_STAGE_ROPE_INV_FREQ || stage == DF_STAGE_ROPE_COS || stage == DF_STAGE_ROPE_SIN;
+}
+
+static double over(double claimed, double own) {
+    const double least = dp_rule_value(DP_RULE_ROUNDING);
+    return largest(claimed, least) / largest(own, least);
+}
+
+/* ---- The course ----------------------------------------------------------------------------------------------------
+ */
+
+/* Stage `to` is computed from the stage `from`, of this layer, where the set has it. */
+static void join(const subject *s, int to, df_stage from, int layer) {
+    char name[DF_STAGE_NAME_MAX];
+    if ((int)from >= DF_STAGE_COUNT) return; /* an input of the run, exact */
+    const dp_stage_spec *spec = dp_stage_set_find(s->stages, df_stage_name(from, layer, name));
+    if (spec == NULL || is_table(from)) return;
+    const ptrdiff_t at = spec - s->stages->spec;
+    if (!s->spread[at].measured) return;
+    course *a = &s->course[at], *b = &s->course[to];
+    a->around = (dp_distance){largest(a->around.l2, b->luck.l2), largest(a->around.max, b->luck.max)};
+    b->around = (dp_distance){largest(b->around.l2, a->luck.l2), largest(b->around.max, a->luck.max)};
+    b->inherited = largest(b->inherited, s->spread[at].claimed.l2);
+    b->inherited_peak = largest(b->inherited_peak, s->spread[at].claimed.max);
+    b->inherited_coarse = largest(b->inherited_coarse, s->spread[at].coarse.l2);
+}
+
+static void follow(const subject *s, const df_config *config) {
+    for (int i = 0; i < s->stages->count; i++)
+        s->course[i] = (course){.luck = {over(s->spread[i].claimed.l2, s->spread[i].own.l2),
+                                         over(s->spread[i].claimed.max, s->spread[i].own.max)},
+                                .around = {1.0, 1.0}};
+    for (int i = 0; i < s->stages->count; i++) {
+        const dp_stage_spec *spec = &s->stages->spec[i];
+        if (!s->spread[i].measured || is_table(spec->stage)) continue;
+        const bool keys = spec->stage == DF_STAGE_KV_K;
+        for (int layer = 0; (keys || spec->stage == DF_STAGE_KV_V) && layer < config->n_layers; layer++)
+            join(s, i, keys ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V, layer);
+        const dp_stage_refs from = dp_stage_refs_of(config, spec->stage, spec->layer);
+        for (int r = 0; r < from.count; r++) join(s, i, from.item[r].stage, from.item[r].layer);
+    }
+}
+
+/*
+ * How many times what it inherits and what its operations cost a stage's spread is. Where the bfloat16 run grows too,
+ * the stage amplifies (a difference of large numbers, large scores), which counts up to DP_RULE_AMPLIFICATION. A norm
+ * makes all rows equally large: where the error lies in small rows, its relative L2 grows up to the error of such a
+ * row, of which the largest element is known.
+ */
+static double growth(const subject *s, int i) {
+    const course *c = &s->course[i];
+    const dp_stage_spec *spec = &s->stages->spec[i];
+    const double amplified = fmin(s->spread[i].coarse.l2, dp_rule_value(DP_RULE_BF16_CEILING)) /
+                             largest(c->inherited_coarse, dp_rule_value(DP_RULE_BF16_ROUNDING));
+    const double excuse =
+        c->inherited > 0.0 ? fmin(largest(amplified, 1.0), dp_rule_value(DP_RULE_AMPLIFICATION)) : 1.0;
+    const double explained = hypot(c->inherited, dp_own_cost(spec).l2) * excuse;
+    const double of_a_row = dp_is_norm(spec->stage) ? c->inherited_peak / dp_rule_value(DP_RULE_PEAK) : 0.0;
+    return s->spread[i].claimed.l2 / largest(explained, of_a_row);
+}
+
+/* How much further than of many rows a ratio of spreads may lie of these: its logarithm scatters as the inverse root of
+ * their number, because errors that a norm hands to a whole row are one draw. `power`: of ratios in the product. */
+static double few_rows(const dp_stage_spec *spec, double power) {
+    const int64_t row = spec->rank > 1 ? dp_row_length(spec->stage, spec->rank, spec->dim) : 1; /* a value for a slot */
+    const double rows = (double)(dp_dims_product(spec->rank, spec->dim) / row);
+    return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt(rows));
+}
+
+/* ---- What is refused -----------------------------------------------------------------------------------------------
+ */
+
+static df_status refuse(const subject *s, int i, const char *measure, double found, const char *what, double allowed) {
+    return df_fail(s->err, DF_ERR_REFUSED, "oracle.spread",
+                   "Stage %s of %s: the record float32_orders claims %.3g (%s) for the reference's float32 runs, where "
+                   "%s: expected %s %.3g. A bar made of this claim would let errors pass that are no rounding. "
+                   "Generate the oracle again.",
+                   s->stages->spec[i].name, s->path, found, measure, what, found < allowed ? "at least" : "at most",
+                   allowed);
+}
+
+static const char l2_text[] = "relative L2", max_text[] = "largest error relative to the row's rms";
+
+/* The own run is one of those that the claim is the largest of. Of a sampled stage the claim is about all elements and
+ * the measurement about some. */
+static df_status check_own(const subject *s, int i) {
+    const dp_spread *spread = &s->spread[i];
+    const double digits = 1.0 + dp_rule_value(DP_RULE_RECORD_DIGITS);
+    const double room = spread->whole ? digits : dp_rule_value(DP_RULE_SAMPLED_OWN);
+    const double own[] = {spread->own.l2, spread->own.max}, claimed[] = {spread->claimed.l2, spread->claimed.max};
+    for (int k = 0; k < 2; k++) {
+        const char *measure = k == 0 ? l2_text : max_text;
+        if (own[k] > claimed[k] * room && (spread->whole || k == 0))
+            return refuse(s, i, measure, claimed[k], "their first, stored beside it, is further away", own[k] / room);
+        if (is_table(s->stages->spec[i].stage) && spread->whole && claimed[k] > own[k] * digits)
+            return refuse(s, i, measure, claimed[k], "no order of additions changes this table", own[k]);
+    }
+    return DF_OK;
+}
+
+static df_status check_course(const subject *s, int i) {
+    const dp_spread *spread = &s->spread[i];
+    const course *c = &s->course[i];
+    const dp_stage_spec *spec = &s->stages->spec[i];
+    const double grown = growth(s, i), most = dp_rule_value(DP_RULE_GROWTH) * few_rows(spec, 0.5);
+    if (grown > most)
+        return refuse(s, i, l2_text, spread->claimed.l2,
+                      "what it is computed from and what its own operations round explain less",
+                      spread->claimed.l2 / grown * most);
+    const double line = c->luck.l2 / c->around.l2 * grown * grown,
+                 straight = dp_rule_value(DP_RULE_LINE) * few_rows(spec, 2.0);
+    if (line > straight)
+        return refuse(s, i, l2_text, spread->claimed.l2, "neither the stages around it nor its own run come near",
+                      spread->claimed.l2 * cbrt(straight / line));
+    const double peak = c->luck.max / c->around.max, flat = dp_rule_value(DP_RULE_LINE_MAX) * few_rows(spec, 0.5);
+    if (spread->whole && peak > flat)
+        return refuse(s, i, max_text, spread->claimed.max, "neither the stages around it nor its own run come near",
+                      spread->claimed.max * flat / peak);
+    return DF_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The middle of the luck of all stages, in the L2 measure, or of those that are stored whole in the other. */
+static df_status check_middle(const subject *s, bool max, double *value) {
+    int count = 0, fewest = 0;
+    for (int i = 0; i < s->stages->count; i++) {
+        const dp_stage_spec *spec = &s->stages->spec[i];
+        if (!s->spread[i].measured || is_table(spec->stage) || (max && !s->spread[i].whole)) continue;
+        value[count++] = max ? s->course[i].luck.max : s->course[i].luck.l2;
+        if (count == 1 || few_rows(spec, 1.0) > few_rows(&s->stages->spec[fewest], 1.0)) fewest = i;
+    }
+    if (count == 0) return DF_OK;
+    const dp_stage_spec *spec = &s->stages->spec[fewest];
+    const double most = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE) * few_rows(spec, 1.0);
+    qsort(value, (size_t)count, sizeof *value, by_value);
+    if (value[count / 2] <= most) return DF_OK;
+    return df_fail(
+        s->err, DF_ERR_REFUSED, "oracle.spread",
+        "The record float32_orders of %s claims spreads that are %.3g times the distance of the reference's "
+        "own float32 run (%s), in the middle of %d stages, those around %s with the fewest rows: expected at "
+        "most %.3g. Bars made of these claims would let errors pass that are no rounding. Generate the "
+        "oracle again.",
+        s->path, value[count / 2], max ? max_text : l2_text, count, spec->name, most);
+}
+
+df_status dp_spread_check(const char *path, const df_config *config, const dp_stage_set *stages,
+                          const dp_spread *spread, df_error *err) {
+    const size_t count = (size_t)stages->count;
+    subject s = {.path = path, .stages = stages, .spread = spread, .err = err};
+    s.course = calloc(count, sizeof *s.course);
+    double *value = calloc(count, sizeof *value);
+    df_status status = s.course != NULL && value != NULL
+                           ? DF_OK
+                           : df_fail_memory(err, "the course of the spread", count * sizeof *s.course);
+    for (int i = 0; status == DF_OK && i < stages->count; i++)
+        if (spread[i].measured) status = check_own(&s, i);
+    if (status == DF_OK) follow(&s, config);
+    for (int i = 0; status == DF_OK && i < stages->count; i++)
+        if (spread[i].measured && !is_table(stages->spec[i].stage)) status = check_course(&s, i);
+    if (status == DF_OK) status = check_middle(&s, false, value);
+    if (status == DF_OK) status = check_middle(&s, true, value);
+    free(s.course);
+    free(value);
+    return status;
+}
