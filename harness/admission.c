@@ -7,6 +7,7 @@
 #include "geometry.h"
 #include "ids.h"
 #include "shortest.h"
+#include "sketch_check.h"
 #include "spread.h"
 #include "store_dataset.h"
 
@@ -148,41 +149,23 @@ static df_status check_stage_list(const dp_admission *a, df_error *err) {
     return DF_OK;
 }
 
-/* The greatest common divisor of two positive numbers. */
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/*
- * Samples stand for a stage only when no part of it escapes them: a stride beyond a row's length would leave rows out,
- * and one with a divisor in common with it would visit some columns again and again and the others never.
+/* A sampled stage is judged by its sketch too, whose L2 is that of the whole stage, where the samples are a few of it.
  */
-static df_status check_sampling(const dp_admission *a, const dp_stage_spec *spec, df_error *err) {
-    const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
-    for (int run = 0; run < DP_RUN_COUNT; run++) {
-        const dp_dataset_info *info = dp_oracle_stage_info(a->oracle, (dp_run)run, spec->name);
-        if (!info->sampled || info->stride == 1) continue;
-        if (info->stride > row)
-            return df_fail(err, DF_ERR_REFUSED, "oracle.sampling.sparse",
-                           "Stage %s of %s stores every %lld-th element, but its rows have %lld: expected at least one "
-                           "sample in every row, or a fault in a row could go unseen. Store the stage whole or with a "
-                           "smaller stride.",
-                           spec->name, dp_oracle_path(a->oracle), (long long)info->stride, (long long)row);
-        if (common_divisor(info->stride, row) != 1)
-            return df_fail(
-                err, DF_ERR_REFUSED, "oracle.sampling.columns",
-                "Stage %s of %s stores every %lld-th element of rows of %lld: expected a stride without a "
-                "common divisor with the row's length, so that every column is visited; this one leaves %lld "
-                "of %lld columns out for good. Generate the oracle again.",
-                spec->name, dp_oracle_path(a->oracle), (long long)info->stride, (long long)row,
-                (long long)(row - row / common_divisor(info->stride, row)), (long long)row);
-    }
-    return DF_OK;
+static df_status check_sketch(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine,
+                              dp_difference *coarse, dp_difference *sketch, dp_spread *spread, df_error *err) {
+    dp_difference half;
+    dp_contradiction wrong;
+    TRY(dp_sketch_check(a->oracle, spec, err));
+    TRY(dp_sketch_brackets(a->oracle, spec, sketch, &half, &spread->own.l2, err));
+    fine->l2_rel = sketch->l2_rel;
+    coarse->l2_rel = half.l2_rel;
+    if (!dp_runs_contradict(spec->stage, sketch, &half, &wrong)) return DF_OK;
+    return df_fail(
+        err, DF_ERR_REFUSED, wrong.coarse ? "oracle.bfloat16" : "oracle.bracket",
+        "Stage %s of %s: the sketches of the reference's %s and float64 runs are %.3g (%s) apart: expected at "
+        "most %.3g. One of them is not of its run. Generate the oracle again.",
+        spec->name, dp_oracle_path(a->oracle), wrong.coarse ? "bfloat16" : "float32", wrong.found, wrong.measure,
+        wrong.allowed);
 }
 
 /*
@@ -190,8 +173,8 @@ static df_status check_sampling(const dp_admission *a, const dp_stage_spec *spec
  * one of the runs is wrong would widen its own bars until anything passes (envelope.h says what contradicts what). The
  * distance is kept: the bars are made of it.
  */
-static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine, dp_spread *spread,
-                               df_error *err) {
+static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine,
+                               dp_difference *sketch, dp_spread *spread, df_error *err) {
     dp_array truth = {.value = NULL}, bf16 = {.value = NULL};
     dp_difference coarse;
     dp_contradiction wrong;
@@ -200,6 +183,7 @@ static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec,
     if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_BF16, spec->name, &bf16, err);
     if (status == DF_OK) status = dp_bracket_measure(a->oracle, spec, &truth, fine, spread, err);
     if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
+    if (status == DF_OK && truth.rms != NULL) status = check_sketch(a, spec, fine, &coarse, sketch, spread, err);
     if (status == DF_OK) spread->coarse = (dp_distance){coarse.l2_rel, coarse.max_rel};
     if (status == DF_OK && spec->stage == DF_STAGE_ROPE_INV_FREQ)
         status = dp_bracket_frequencies(a->oracle, &a->config.rope, spec, &truth, err);
@@ -247,14 +231,13 @@ df_status dp_admit_brackets(dp_admission *a, df_error *err) {
     df_status status = DF_OK;
     dp_spread *spread = calloc((size_t)a->stages.count, sizeof *spread);
     a->bracket = calloc((size_t)a->stages.count, sizeof *a->bracket);
-    if (a->bracket == NULL || spread == NULL)
+    a->sketch = calloc((size_t)a->stages.count, sizeof *a->sketch);
+    if (a->bracket == NULL || a->sketch == NULL || spread == NULL)
         status = df_fail_memory(err, "the reference's brackets", (size_t)a->stages.count * sizeof *a->bracket);
     for (int i = 0; status == DF_OK && i < a->stages.count; i++) {
         const dp_stage_spec *spec = &a->stages.spec[i];
-        status = check_sampling(a, spec, err);
-        if (status == DF_OK)
-            status =
-                spec->exact ? check_integers(a, spec, err) : check_bracket(a, spec, &a->bracket[i], &spread[i], err);
+        status = spec->exact ? check_integers(a, spec, err)
+                             : check_bracket(a, spec, &a->bracket[i], &a->sketch[i], &spread[i], err);
     }
     if (status == DF_OK) status = dp_spread_check(dp_oracle_path(a->oracle), &a->config, &a->stages, spread, err);
     free(spread);
@@ -301,6 +284,7 @@ void dp_admission_release(dp_admission *admission) {
     dp_oracle_close(admission->oracle);
     dp_stage_set_release(&admission->stages);
     free(admission->bracket);
+    free(admission->sketch);
     free(admission->taps);
     free(admission->noise);
     free(admission->pos);

@@ -18,6 +18,7 @@ typedef struct dp_admission {
     df_config config;
     dp_stage_set stages;    /* what the config demands and the oracle holds */
     dp_difference *bracket; /* [stages.count] the reference's float32 against its float64 (bracket.h); integers: zero */
+    dp_difference *sketch;  /* [stages.count] likewise, of the sketches of sampled stages (sketch_check.h) */
     int context;            /* rows */
     float *taps;            /* [context, T H] */
     float *noise;           /* [B, H] */
@@ -28,14 +29,14 @@ typedef struct dp_admission {
 
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_oracle_open, dp_geometry_check and
  * dp_ids_check, and "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape",
- * "oracle.stage.missing", "oracle.stage.unexpected", "oracle.sampling.sparse", "oracle.sampling.columns",
+ * "oracle.stage.missing", "oracle.stage.unexpected", "oracle.sketch",
  * "oracle.bracket", "oracle.bfloat16", "oracle.frequencies", "oracle.spread", "provenance.orders", "oracle.integers",
  * "oracle.input.precision". Release *out
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
                    df_error *err);
 /* The part of the above that needs no checkpoint: the reference's own runs do not contradict each other at any stage of
- * admission->stages, and admission->bracket is measured. Codes: those of dp_admit from "oracle.sampling.sparse" on. */
+ * admission->stages, and admission->bracket is measured. Codes: those of dp_admit from "oracle.sketch" on. */
 df_status dp_admit_brackets(dp_admission *admission, df_error *err);
 void dp_admission_release(dp_admission *admission);
 

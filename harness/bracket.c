@@ -12,31 +12,37 @@ static double recorded(const cJSON *pair, int index) {
     return cJSON_IsNumber(value) ? value->valuedouble : NAN;
 }
 
-df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
-                             dp_difference *out, dp_spread *spread, df_error *err) {
+df_status dp_bracket_recorded(const dp_oracle *oracle, const char *label, double out[2], df_error *err) {
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "float32_orders");
     const cJSON *largest = cJSON_GetObjectItemCaseSensitive(record, "largest");
-    const cJSON *pair = cJSON_GetObjectItemCaseSensitive(largest, spec->name);
+    const cJSON *pair = cJSON_GetObjectItemCaseSensitive(largest, label);
     const double orders = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(record, "orders"));
-    const double l2 = recorded(pair, 0), max = recorded(pair, 1);
-    if (!(orders >= 2.0) || !(l2 >= 0.0) || !(max >= 0.0) || !isfinite(l2) || !isfinite(max))
+    for (int i = 0; i < 2; i++) out[i] = recorded(pair, i);
+    if (!(orders >= 2.0) || !(out[0] >= 0.0) || !(out[1] >= 0.0) || !isfinite(out[0]) || !isfinite(out[1]))
         return df_fail(
             err, DF_ERR_REFUSED, "provenance.orders",
             "The provenance of %s does not say how far stage %s came from float64 in several float32 orders: "
             "expected float32_orders {orders: at least 2, largest: {\"%s\": [relative L2, max over rms]}}. A "
             "bar made of one float32 run can be too narrow by luck. Generate the oracle again.",
-            dp_oracle_path(oracle), spec->name, spec->name);
+            dp_oracle_path(oracle), label, label);
+    return DF_OK;
+}
+
+df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
+                             dp_difference *out, dp_spread *spread, df_error *err) {
+    double largest[2];
+    TRY(dp_bracket_recorded(oracle, spec->name, largest, err));
     dp_array f32 = {.value = NULL};
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     df_status status = dp_oracle_stage(oracle, DP_RUN_F32, spec->name, &f32, err);
     if (status == DF_OK) status = dp_compare(f32.value, truth, row, out, err);
     if (status == DF_OK) {
         *spread = (dp_spread){.own = {out->l2_rel, out->max_rel},
-                              .claimed = {l2, max},
+                              .claimed = {largest[0], largest[1]},
                               .whole = truth->count == truth->total,
                               .measured = true};
-        out->l2_rel = fmax(out->l2_rel, l2);
-        out->max_rel = fmax(out->max_rel, max);
+        out->l2_rel = fmax(out->l2_rel, largest[0]);
+        out->max_rel = fmax(out->max_rel, largest[1]);
     }
     dp_array_release(&f32);
     return status;

@@ -25,6 +25,10 @@ typedef struct dp_spread {
     bool measured;       /* false: integers, which have no spread */
 } dp_spread;
 
+/* What the record says of a stage, or of its sketch (NAME#sketch): relative L2 and the largest error relative to the
+ * row's rms. Code: "provenance.orders". */
+df_status dp_bracket_recorded(const dp_oracle *oracle, const char *label, double out[2], df_error *err);
+
 /* The reference's float32 run against `truth`, its float64 run of the same stage, raised to the largest of its orders;
  * sets own, claimed, whole and measured of *spread.
  * Codes: "provenance.orders" and those of dp_oracle_stage. */

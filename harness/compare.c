@@ -42,21 +42,22 @@ int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim) {
 df_status dp_gather(const float *full, const dp_array *want, double **out, df_error *err) {
     *out = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof **out);
     if (*out == NULL) return df_fail_memory(err, "a stage's values", (size_t)want->count * sizeof **out);
-    for (int64_t i = 0; i < want->count; i++) (*out)[i] = (double)full[want->offset + i * want->stride];
+    for (int64_t i = 0; i < want->count; i++) (*out)[i] = (double)full[dp_array_at(want, i)];
     return DF_OK;
 }
 
-/* Root mean square of the stored elements [first, end), which belong to one row. */
-static double row_rms(const dp_array *want, int64_t first, int64_t end) {
+/* Root mean square of a row: as the array knows it, otherwise of its elements [first, end), which are all of it. */
+static double row_rms(const dp_array *want, int64_t first, int64_t end, int64_t row_length) {
     double sum = 0.0;
+    if (want->rms != NULL) return want->rms[dp_array_at(want, first) / row_length];
     for (int64_t i = first; i < end; i++) sum += want->value[i] * want->value[i];
     return sqrt(sum / (double)(end - first));
 }
 
 static int64_t row_end(const dp_array *want, int64_t first, int64_t row_length) {
-    const int64_t row = (want->offset + first * want->stride) / row_length;
+    const int64_t row = dp_array_at(want, first) / row_length;
     int64_t end = first + 1;
-    while (end < want->count && (want->offset + end * want->stride) / row_length == row) end++;
+    while (end < want->count && dp_array_at(want, end) / row_length == row) end++;
     return end;
 }
 
@@ -67,14 +68,15 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
     *out = (dp_difference){.count = want->count, .worst = -1};
     double *ulps = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof *ulps);
     if (ulps == NULL) return df_fail_memory(err, "a stage's errors", (size_t)want->count * sizeof *ulps);
-    double error_square = 0.0, want_square = 0.0, got_square = 0.0, dot = 0.0;
+    double error_square = 0.0, norm_square = 0.0, want_square = 0.0, got_square = 0.0, dot = 0.0;
     int64_t measured = 0;
     for (int64_t first = 0, end; first < want->count; first = end) {
         end = row_end(want, first, row_length);
-        const double rms = row_rms(want, first, end);
+        const double rms = row_rms(want, first, end, row_length);
+        norm_square += rms * rms * (double)(end - first);
         for (int64_t i = first; i < end; i++) {
             const double g = got[i], w = want->value[i];
-            const int64_t at = want->offset + i * want->stride;
+            const int64_t at = dp_array_at(want, i);
             if (!is_finite(g)) {
                 if (is_nan(g))
                     out->nan++;
@@ -97,7 +99,7 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
             dot += g * w;
         }
     }
-    out->l2_rel = relative(sqrt(error_square), sqrt(want_square));
+    out->l2_rel = relative(sqrt(error_square), sqrt(want->rms != NULL ? norm_square : want_square));
     if (want_square == 0.0 || got_square == 0.0)
         out->cosine = want_square == got_square ? 1.0 : 0.0; /* a zero vector points nowhere */
     else

@@ -32,7 +32,8 @@ int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
 /* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
 double dp_float32_ulp(double want);
 
-/* got[want->count] holds the elements that `want` holds, in its order. */
+/* got[want->count] holds the elements that `want` holds, in its order. Where `want` knows the rms of its rows, errors
+ * are relative to that, l2_rel too; otherwise its elements must be whole rows. */
 df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err);
 
 /* The elements of a complete float32 tensor that `want` (possibly sampled) holds, widened; the caller frees them. */

@@ -44,17 +44,18 @@ static void addition(const dp_isolated *alone, char *text, size_t size) {
 /* How far off the diverging stage is, in words. */
 static void extent(const dp_stage_result *stage, dp_divergence_by by, char *text, size_t size) {
     const dp_difference *d = &stage->difference;
-    const double l2 = d->l2_rel / stage->bar.l2_rel, max = d->max_rel / stage->bar.max_rel;
     if (by == DP_BY_ISOLATED)
         addition(&stage->isolated, text, size);
     else if (d->count == 0)
         snprintf(text, size, "the implementation did not show it with the shape expected");
     else if (stage->exact)
         snprintf(text, size, "%lld of %lld integers differ", (long long)d->mismatches, (long long)d->count);
+    else if (d->nonfinite == 0 && stage->sketch.nonfinite > 0)
+        snprintf(text, size, "row %lld holds values that are NaN or infinite", (long long)stage->sketch.row);
     else if (d->nonfinite > 0)
         snprintf(text, size, "%lld of %lld values are NaN or infinite", (long long)d->nonfinite, (long long)d->count);
     else
-        snprintf(text, size, "its error is %.3g times its bar", l2 > max ? l2 : max);
+        snprintf(text, size, "its error is %.3g times its bar", dp_times_bar(stage));
 }
 
 const char *dp_result_sentence(const dp_result *result, char text[DP_SENTENCE]) {

@@ -9,30 +9,26 @@
 /* ---- What a stage comes from ---------------------------------------------------------------------------------------
  */
 
-typedef dp_stage_ref reference;
-typedef dp_stage_refs references;
-
-/* Inputs of the run, in the place of a stage. */
-enum { TAPS = DF_STAGE_COUNT + 1, NOISE };
-
-static void refer(references *r, int stage, int layer) { r->item[r->count++] = (reference){(df_stage)stage, layer}; }
+static void refer(dp_references *r, int stage, int layer) {
+    r->item[r->count++] = (dp_reference){(df_stage)stage, layer};
+}
 
 /* The residual stream before layer `layer`. */
-static void refer_stream(references *r, int layer) {
+static void refer_stream(dp_references *r, int layer) {
     if (layer == 0)
-        refer(r, NOISE, -1);
+        refer(r, DP_NOISE, -1);
     else
         refer(r, DF_STAGE_LAYER_OUT, layer - 1);
 }
 
-static references stage_inputs(const df_config *c, df_stage stage, int l) {
+dp_references dp_stage_inputs(const df_config *c, df_stage stage, int l) {
     const bool convolved = c->family == DF_FAMILY_DFLASH2;
     const df_stage n = convolved ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_ATTN_NORM;
     const df_stage m = convolved ? DF_STAGE_MLP_CONV_IN : DF_STAGE_MLP_NORM;
-    references r = {.count = 0};
+    dp_references r = {.count = 0};
     switch (stage) {
     case DF_STAGE_CTX_FC:
-        refer(&r, TAPS, -1);
+        refer(&r, DP_TAPS, -1);
         break;
     case DF_STAGE_CTX_FEATURES:
         refer(&r, DF_STAGE_CTX_FC, -1);
@@ -155,37 +151,14 @@ static references stage_inputs(const df_config *c, df_stage stage, int l) {
     return r;
 }
 
-dp_stage_refs dp_stage_refs_of(const df_config *c, df_stage stage, int layer) { return stage_inputs(c, stage, layer); }
-
 bool dp_evaluable(df_stage stage) { return stage != DF_STAGE_CONFIDENCE_WINDOW; }
 
-static bool is_cache(df_stage stage) { return stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V; }
-static df_stage cached_stage(df_stage stage) { return stage == DF_STAGE_KV_K ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V; }
-
-bool dp_evaluate_inputs(const dp_evaluation *e, const dp_stage_spec *spec, bool *fed) {
-    const df_config *c = df_draft_config(e->draft);
-    *fed = true;
-    for (int l = 0; is_cache(spec->stage) && l < c->n_layers; l++) {
-        const dp_stage_value *value = dp_stage_values_find(e->values, cached_stage(spec->stage), l);
-        if (value == NULL) return false;
-        if (!value->fed) *fed = false;
-    }
-    const references r = stage_inputs(c, spec->stage, spec->layer);
-    for (int i = 0; i < r.count; i++) {
-        if ((int)r.item[i].stage >= TAPS) continue;
-        const dp_stage_value *value = dp_stage_values_find(e->values, r.item[i].stage, r.item[i].layer);
-        if (value == NULL) return false;
-        if (!value->fed) *fed = false;
-    }
-    return true;
-}
-
 static df_status find_inputs(dp_job *job, df_error *err) {
-    const references r = stage_inputs(job->c, job->spec->stage, job->spec->layer);
+    const dp_references r = dp_stage_inputs(job->c, job->spec->stage, job->spec->layer);
     for (int i = 0; i < r.count; i++) {
         const int stage = (int)r.item[i].stage;
-        if (stage >= TAPS) {
-            job->in[i] = stage == TAPS ? job->e->taps : job->e->noise;
+        if (stage >= DP_TAPS) {
+            job->in[i] = stage == DP_TAPS ? job->e->taps : job->e->noise;
             continue;
         }
         const dp_stage_value *value = dp_stage_values_find(job->e->values, r.item[i].stage, r.item[i].layer);
@@ -262,7 +235,7 @@ static dp_approx key_element(const dp_job *job, int64_t index, dp_scratch *scrat
 static dp_approx cache_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;
     const int64_t layer = (int64_t)job->e->context * job->c->n_kv_heads * job->c->head_dim;
-    return dp_exactly(dp_stage_values_find(job->e->values, cached_stage(job->spec->stage), (int)(index / layer))
+    return dp_exactly(dp_stage_values_find(job->e->values, dp_cached_stage(job->spec->stage), (int)(index / layer))
                           ->value[index % layer]);
 }
 
@@ -398,7 +371,7 @@ static void task(void *context, int number, int worker) {
     const work *w = context;
     for (int64_t i = (int64_t)number * ELEMENTS_PER_TASK; i < w->selection->count && i / ELEMENTS_PER_TASK == number;
          i++)
-        w->out[i] = w->job->element(w->job, w->selection->offset + i * w->selection->stride, &w->scratch[worker]);
+        w->out[i] = w->job->element(w->job, dp_selected(w->selection, i), &w->scratch[worker]);
 }
 
 static size_t largest(size_t a, size_t b) { return a > b ? a : b; }
@@ -436,11 +409,10 @@ df_status dp_evaluate(const dp_evaluation *e, const dp_stage_spec *spec, const d
     dp_job job = {.e = e, .m = &e->model, .c = df_draft_config(e->draft), .spec = spec};
     dp_scratch *scratch = NULL;
     double *memory = NULL;
-    bool fed;
     if (!dp_evaluable(spec->stage))
         return df_fail(err, DF_ERR_ARGUMENT, "evaluate.stage",
                        "%s is a decision about values, not a formula: there is nothing to evaluate.", spec->name);
-    if (is_cache(spec->stage) && !dp_evaluate_inputs(e, spec, &fed))
+    if (dp_is_cache(spec->stage) && !dp_evaluate_inputs(e, spec))
         return df_fail(err, DF_ERR_ARGUMENT, "evaluate.input",
                        "%s is evaluated from every layer's keys or values, and one is not there.", spec->name);
     df_status status = find_inputs(&job, err);

@@ -3,8 +3,8 @@
  *
  * It is a second implementation: it shares with impl/ the weights as they are held and the exact decoding of their
  * formats, and no arithmetic. Any stage can be evaluated at any of its elements, without the rest. The formulas are
- * those of reports/STAGES.md; evaluate.c has what is shared, evaluate_rows.c, evaluate_attention.c,
- * evaluate_rope.c and evaluate_heads.c the others.
+ * those of reports/STAGES.md; evaluate.c has what is shared and the products, evaluate_fed.c which rows a row is made
+ * of, evaluate_rows.c, evaluate_attention.c, evaluate_rope.c and evaluate_heads.c the others.
  */
 #ifndef DP_EVALUATE_H
 #define DP_EVALUATE_H
@@ -26,23 +26,28 @@ typedef struct dp_evaluation {
     const dp_stage_values *values; /* the stages before it */
 } dp_evaluation;
 
-/* The stages that a stage's formula takes its operands from. A `stage` past DF_STAGE_COUNT stands for an input of the
- * run. The cache, which holds every layer's keys or values, has none here. */
+/* What a stage's formula takes its operands from: stages, or inputs of the run in the place of one. The cache, which
+ * holds every layer's keys or values, has none here. */
 enum { DP_MOST_INPUTS = 4 };
-typedef struct dp_stage_ref {
+typedef struct dp_reference {
     df_stage stage;
     int layer;
-} dp_stage_ref;
-typedef struct dp_stage_refs {
-    dp_stage_ref item[DP_MOST_INPUTS];
+} dp_reference;
+enum { DP_TAPS = DF_STAGE_COUNT + 1, DP_NOISE };
+typedef struct dp_references {
+    dp_reference item[DP_MOST_INPUTS];
     int count;
-} dp_stage_refs;
-dp_stage_refs dp_stage_refs_of(const df_config *config, df_stage stage, int layer);
+} dp_references;
+dp_references dp_stage_inputs(const df_config *config, df_stage stage, int layer);
 
-/* Which elements: offset, offset + stride, ..., `count` of them. */
+/* Which elements, `count` of them: those of `index`, or offset, offset + stride, ... where that is NULL. */
 typedef struct dp_selection {
     int64_t offset, stride, count;
+    const int64_t *index;
 } dp_selection;
+static inline int64_t dp_selected(const dp_selection *selection, int64_t i) {
+    return selection->index != NULL ? selection->index[i] : selection->offset + i * selection->stride;
+}
 
 /*
  * out[count]: the elements of the stage. Errors: "evaluate.input" (a stage before it is not among the values),
@@ -52,9 +57,11 @@ typedef struct dp_selection {
 df_status dp_evaluate(const dp_evaluation *evaluation, const dp_stage_spec *spec, const dp_selection *selection,
                       df_pool *pool, dp_approx *out, df_error *err);
 
-/* Whether every stage that it is evaluated from is among `values`; *fed: whether all of them were given. A stage that
- * starts from the inputs of the run alone is. */
-bool dp_evaluate_inputs(const dp_evaluation *evaluation, const dp_stage_spec *spec, bool *fed);
+/* Whether every stage that it is evaluated from is among `values`. */
+bool dp_evaluate_inputs(const dp_evaluation *evaluation, const dp_stage_spec *spec);
+/* Whether all that row `row` of the stage is evaluated from was given. What starts from the inputs of the run alone is.
+ */
+bool dp_evaluate_fed(const dp_evaluation *evaluation, const dp_stage_spec *spec, int64_t row);
 
 /* Elements in a row whose roundings are shared: those of a norm's row, a query's head, a slot after its gates, and of
  * what is multiplied by the same rounded operand. Groups are independent of each other. */

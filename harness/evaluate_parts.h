@@ -10,6 +10,10 @@
 #include "quant.h"
 #include "table.h"
 
+/* The cache's stages come from every layer's keys or values instead. */
+bool dp_is_cache(df_stage stage);
+df_stage dp_cached_stage(df_stage stage);
+
 /* One worker's memory. `row` is the row that `shared` and the buffers are of; -1: none yet. */
 typedef struct dp_scratch {
     double *weight, *extra; /* [widest sum] */
@@ -28,7 +32,7 @@ struct dp_job {
     const df_config *c;
     const dp_stage_spec *spec;
     dp_element_fn element;
-    const double *in[DP_MOST_INPUTS]; /* in the order of stage_inputs (evaluate.c) */
+    const double *in[DP_MOST_INPUTS]; /* in the order of dp_stage_inputs */
     const df_matrix *matrix;          /* of a product */
     const float *vector;              /* a bias, a norm's weight, a base kernel */
     int width;                        /* values of a row */

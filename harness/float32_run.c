@@ -43,7 +43,7 @@ static df_status read_values(subject *s) {
 
 static df_status judge(const subject *s, const dp_stage_spec *spec, const dp_stage_value *run) {
     const dp_class_model *model = &s->evaluation.model;
-    const dp_selection all = {0, 1, run->count};
+    const dp_selection all = {.stride = 1, .count = run->count};
     dp_array array = {.rank = spec->rank, .total = run->count, .stride = 1, .count = run->count};
     memcpy(array.dim, spec->dim, sizeof array.dim);
     dp_isolated alone = {.judged = false};
@@ -85,10 +85,9 @@ df_status dp_float32_run_check(const dp_admission *in, df_draft *draft, const df
     for (int i = 0; status == DF_OK && i < in->stages.count; i++) {
         const dp_stage_spec *spec = &in->stages.spec[i];
         const dp_stage_value *run = dp_stage_values_find(&s.values, spec->stage, spec->layer);
-        bool fed;
         if (run == NULL || spec->exact || !dp_evaluable(spec->stage)) continue;
         if (filter != NULL && !dp_glob(filter, spec->name)) continue;
-        if (dp_evaluate_inputs(&s.evaluation, spec, &fed)) status = judge(&s, spec, run);
+        if (dp_evaluate_inputs(&s.evaluation, spec)) status = judge(&s, spec, run);
     }
     dp_stage_values_release(&s.values);
     free(s.taps);

@@ -7,6 +7,7 @@
 #include "evaluate.h"
 #include "hosted.h"
 #include "proposal.h"
+#include "store_sketch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ typedef struct run {
     const dp_admission *in;
     dp_recording computed;  /* every stage as it was computed */
     dp_stage_values given;  /* every stage as the next ones saw it */
-    dp_stage_values oracle; /* the oracle's own, where it stores the whole stage */
+    dp_stage_values oracle; /* the oracle's own: whole stages, and whole rows of sampled ones */
     dp_stage_values cached; /* the chained run's keys and values */
     int taken;              /* recorded stages that were taken in */
     df_status status;       /* of taking them in */
@@ -48,20 +49,19 @@ static void take_recorded(run *r) {
     }
 }
 
-/* The observer has just recorded the stage. The next ones start from the oracle where it has the whole stage, from what
- * was computed otherwise, faults included. */
+/* The observer has just recorded the stage. The next ones start from the oracle where it has the values, from what was
+ * computed otherwise, faults included. */
 static bool replace(void *user, const df_stage_view *view, float *value) {
     run *r = user;
     take_recorded(r);
     const int64_t count = dp_dims_product(view->rank, view->dim);
     const dp_stage_value *oracle = dp_stage_values_find(&r->oracle, view->stage, view->layer);
-    if (oracle != NULL && oracle->count == count) {
-        for (int64_t i = 0; i < count; i++) value[i] = (float)oracle->value[i];
-        return true;
-    }
     const dp_recorded *computed = dp_recording_find(&r->computed, view->stage, view->layer);
-    if (r->o->plant == NULL || computed == NULL) return false;
-    memcpy(value, computed->value, (size_t)count * sizeof *value);
+    const bool known = oracle != NULL && oracle->count == count, whole = known && oracle->row_fed == NULL;
+    if (!whole && (computed == NULL || (!known && r->o->plant == NULL))) return false;
+    if (!whole) memcpy(value, computed->value, (size_t)count * sizeof *value);
+    for (int64_t i = 0; known && i < count; i++)
+        if (dp_stage_value_fed(oracle, i)) value[i] = (float)oracle->value[i];
     return true;
 }
 
@@ -90,6 +90,25 @@ static df_status run_forward(run *r) {
 /* ---- Values --------------------------------------------------------------------------------------------------------
  */
 
+/* The whole rows of a sampled stage, at their places. Pages that no row lies in are never touched. */
+static df_status read_rows(run *r, const dp_stage_spec *spec) {
+    int count = 0;
+    const int64_t *row = dp_oracle_row_list(r->in->oracle, spec->name, &count);
+    const int64_t total = dp_dims_product(spec->rank, spec->dim);
+    const int64_t width = dp_row_length(spec->stage, spec->rank, spec->dim);
+    if (count == 0) return DF_OK;
+    dp_array rows = {.value = NULL};
+    TRY(dp_oracle_rows(r->in->oracle, spec->name, &rows, r->err));
+    double *value = calloc((size_t)total, sizeof *value);
+    for (int64_t i = 0; value != NULL && i < rows.count; i++) value[rows.index[i]] = rows.value[i];
+    dp_array_release(&rows);
+    if (value == NULL) return df_fail_memory(r->err, "the values of a stage", (size_t)total * sizeof *value);
+    bool *fed = calloc((size_t)(total / width), sizeof *fed);
+    for (int i = 0; fed != NULL && i < count; i++) fed[row[i]] = true;
+    TRY(dp_stage_values_take(&r->oracle, spec->stage, spec->layer, total, value, false, r->err));
+    return dp_stage_values_mark(&r->oracle, spec->stage, spec->layer, total / width, fed, r->err);
+}
+
 static df_status read_oracle(run *r) {
     for (int i = 0; i < r->in->stages.count; i++) {
         const dp_stage_spec *spec = &r->in->stages.spec[i];
@@ -97,12 +116,14 @@ static df_status read_oracle(run *r) {
         /* The frequencies that angles are made of are the float32 ones, in every run of the reference. */
         const dp_run source = spec->stage == DF_STAGE_ROPE_INV_FREQ ? DP_RUN_F32 : DP_RUN_F64;
         TRY(dp_oracle_stage(r->in->oracle, source, spec->name, &array, r->err));
-        if (array.count == array.total && array.stride == 1) {
+        const bool whole = array.count == array.total && array.stride == 1;
+        if (whole) {
             double *value = array.value;
             array.value = NULL;
             TRY(dp_stage_values_take(&r->oracle, spec->stage, spec->layer, array.count, value, true, r->err));
         }
         dp_array_release(&array);
+        if (!whole) TRY(read_rows(r, spec));
     }
     return DF_OK;
 }
@@ -126,22 +147,15 @@ static df_status read_cache(run *r) {
     return dp_recording_status(&r->computed, r->err);
 }
 
-/* The stages that are shown to a replacement: the oracle's values where it has them all, rounded as they were,
- * otherwise what was computed. */
+/* The stages that are shown to a replacement: the oracle's values where it has them, rounded as they were, otherwise
+ * what was computed. */
 static df_status collect_given(run *r) {
     for (int i = 0; i < r->computed.count; i++) {
         const dp_recorded *recorded = &r->computed.stage[i];
         const dp_stage_value *oracle = dp_stage_values_find(&r->oracle, recorded->stage, recorded->layer);
         if (!is_replaceable(recorded)) continue;
-        if (oracle == NULL) {
-            TRY(dp_stage_values_record(&r->given, recorded, r->err));
-            continue;
-        }
-        double *value = malloc((size_t)oracle->count * sizeof *value);
-        if (value == NULL)
-            return df_fail_memory(r->err, "the values of a stage", (size_t)oracle->count * sizeof *value);
-        for (int64_t k = 0; k < oracle->count; k++) value[k] = (double)(float)oracle->value[k];
-        TRY(dp_stage_values_take(&r->given, recorded->stage, recorded->layer, oracle->count, value, true, r->err));
+        TRY(dp_stage_values_record(&r->given, recorded, r->err));
+        if (oracle != NULL) TRY(dp_stage_values_feed(&r->given, oracle, r->err));
     }
     return DF_OK;
 }
@@ -171,43 +185,68 @@ static dp_evaluation evaluation_of(const run *r, dp_class_model model, const dp_
 /* The elements of a recorded stage that `array` describes. */
 static void pick(const dp_recorded *recorded, const dp_array *array, double *out) {
     for (int64_t i = 0; i < array->count; i++) {
-        const int64_t at = array->offset + i * array->stride;
+        const int64_t at = dp_array_at(array, i);
         out[i] = recorded->integer != NULL ? (double)recorded->integer[at] : (double)recorded->value[at];
     }
 }
 
+/* The elements of `array` whose inputs were all given, one after another in `index` [array->count]; returns how many.
+ */
+static int64_t fed_elements(const dp_evaluation *e, const dp_stage_spec *spec, const dp_array *array, int64_t *index) {
+    const int64_t width = dp_row_length(spec->stage, spec->rank, spec->dim);
+    int64_t count = 0, row = -1;
+    bool fed = false;
+    for (int64_t i = 0; i < array->count; i++) {
+        const int64_t at = dp_array_at(array, i);
+        if (at / width != row) fed = dp_evaluate_fed(e, spec, at / width);
+        row = at / width;
+        if (fed) index[count++] = at;
+    }
+    return count;
+}
+
 /* Whether the oracle's values of a stage follow from the oracle's values before it, as a float64 run rounds. */
-static df_status judge_oracle(const run *r, const dp_stage_spec *spec, const dp_array *array, dp_approx *want,
-                              dp_isolated *out) {
+static df_status judge_oracle(const run *r, const dp_stage_spec *spec, const dp_array *array, int64_t *index,
+                              dp_approx *want, dp_isolated *out) {
     const dp_evaluation e = evaluation_of(r, dp_class_model_reference(), &r->oracle);
-    const dp_selection selection = {array->offset, array->stride, array->count};
-    bool fed;
     out->oracle_share = -1.0;
-    if (!dp_evaluate_inputs(&e, spec, &fed)) return DF_OK;
+    if (!dp_evaluate_inputs(&e, spec)) return DF_OK;
+    const dp_selection selection = {.count = fed_elements(&e, spec, array, index), .index = index};
+    if (selection.count == 0) return DF_OK;
     TRY(dp_evaluate(&e, spec, &selection, r->o->engine->pool, want, r->err));
     out->oracle_share = 0.0;
-    for (int64_t i = 0; i < array->count; i++) {
-        const double error = fabs(array->value[i] - want[i].value);
-        const double share = !isfinite(want[i].error) ? INFINITY : error == 0.0 ? 0.0 : error / want[i].error;
+    for (int64_t i = 0, k = 0; k < selection.count; i++) {
+        if (dp_array_at(array, i) != index[k]) continue;
+        const double error = fabs(array->value[i] - want[k].value);
+        const double share = !isfinite(want[k].error) ? INFINITY : error == 0.0 ? 0.0 : error / want[k].error;
         if (isnan(share) || share > out->oracle_share) out->oracle_share = isnan(share) ? INFINITY : share;
+        k++;
     }
     if (out->oracle_share > 1.0) out->pass = false;
     return DF_OK;
 }
 
+/* Room for the elements of a stage. */
+typedef struct elements {
+    double *got;
+    dp_approx *want;
+    int64_t *index;
+} elements;
+
 static df_status judge_array(const run *r, const dp_stage_spec *spec, const dp_recorded *recorded,
-                             const dp_array *array, double *got, dp_approx *want, dp_isolated *out) {
+                             const dp_array *array, const elements *room, dp_isolated *out) {
     const df_engine_options *engine = &r->o->engine->options;
     const dp_class_model model = dp_class_model_of(engine->backend, engine->numeric_class, engine->products);
     const dp_evaluation e = evaluation_of(r, model, is_cache(spec->stage) ? &r->cached : &r->given);
-    const dp_selection selection = {array->offset, array->stride, array->count};
-    dp_evaluate_inputs(&e, spec, &out->fed);
-    TRY(dp_evaluate(&e, spec, &selection, r->o->engine->pool, want, r->err));
-    pick(recorded, array, got);
-    TRY(dp_isolated_judge(&model, got, want, array, dp_row_length(spec->stage, spec->rank, spec->dim),
+    const dp_selection selection = {array->offset, array->stride, array->count, array->index};
+    out->fed_count = fed_elements(&e, spec, array, room->index);
+    out->fed = out->fed_count == array->count;
+    TRY(dp_evaluate(&e, spec, &selection, r->o->engine->pool, room->want, r->err));
+    pick(recorded, array, room->got);
+    TRY(dp_isolated_judge(&model, room->got, room->want, array, dp_row_length(spec->stage, spec->rank, spec->dim),
                           dp_evaluate_group(&model, &r->in->config, spec), out, r->err));
     snprintf(out->bound, sizeof out->bound, "%s", dp_bound_text(spec->stage, &model));
-    return judge_oracle(r, spec, array, want, out);
+    return judge_oracle(r, spec, array, room->index, room->want, out);
 }
 
 static df_status judge_stage(const run *r, const dp_stage_spec *spec, dp_isolated *out) {
@@ -220,15 +259,16 @@ static df_status judge_stage(const run *r, const dp_stage_spec *spec, dp_isolate
         spec->exact != (recorded->integer != NULL))
         return DF_OK; /* not shown, or something else was: not a pass */
     dp_array array = {.value = NULL};
-    df_status status = dp_oracle_stage(r->in->oracle, DP_RUN_F64, spec->name, &array, r->err);
+    df_status status = dp_oracle_known(r->in->oracle, spec->name, &array, r->err);
     const size_t count = (size_t)(array.count > 0 ? array.count : 1);
-    double *got = malloc(count * sizeof *got);
-    dp_approx *want = malloc(count * sizeof *want);
-    if (status == DF_OK && (got == NULL || want == NULL))
-        status = df_fail_memory(r->err, "the evaluation of a stage", count * sizeof *want);
-    if (status == DF_OK) status = judge_array(r, spec, recorded, &array, got, want, out);
-    free(got);
-    free(want);
+    const elements room = {malloc(count * sizeof *room.got), malloc(count * sizeof *room.want),
+                           malloc(count * sizeof *room.index)};
+    if (status == DF_OK && (room.got == NULL || room.want == NULL || room.index == NULL))
+        status = df_fail_memory(r->err, "the evaluation of a stage", count * sizeof *room.want);
+    if (status == DF_OK) status = judge_array(r, spec, recorded, &array, &room, out);
+    free(room.got);
+    free(room.want);
+    free(room.index);
     dp_array_release(&array);
     return status;
 }

@@ -4,7 +4,8 @@
  *
  * One forward is run whose every stage is rewritten, once computed, with the oracle's float64 values rounded to float32
  * (df_draft_replace), so that the next stage starts from the oracle and not from what this program made of it. Where
- * the oracle stores samples of a stage the run's own values stand, and the inputs are those. Either way the inputs of
+ * the oracle stores samples of a stage only the rows that it stores whole are rewritten; in the others the run's own
+ * values stand, and the inputs are those. Either way the inputs of
  * every stage are known exactly: the truth is the stage's formula evaluated on them in float64 (evaluate.h), which
  * yields the bound and the expected rounding noise beside the value.
  */
@@ -22,6 +23,7 @@ enum { DP_BOUND_TEXT = 96 };
 typedef struct dp_isolated {
     bool judged; /* false: the stage was not run alone (a filter, or it is a decision and no formula) */
     bool fed;    /* every input was the oracle's own; false: some were the run's, because the oracle stores samples */
+    int64_t fed_count; /* elements judged whose inputs were all the oracle's own */
     bool pass;
     dp_difference difference; /* against the float64 evaluation on the same inputs */
     double share;             /* largest |error| / bound of any element; above 1 the stage fails */
@@ -33,8 +35,8 @@ typedef struct dp_isolated {
     double peak;      /* largest |error| / expected rounding noise of any element */
     double peak_bar;  /* not to be exceeded by it (bounds.h) */
     /* Whether the oracle's own stages follow from each other: largest |oracle - float64 evaluation on the oracle's own
-     * inputs| over the bound of a float64 run; above 1 the stage fails. Negative: not known, because the oracle stores
-     * samples of an input. */
+     * inputs| over the bound of a float64 run, of those elements whose inputs it stores; above 1 the stage fails.
+     * Negative: there are none. */
     double oracle_share;
     char bound[DP_BOUND_TEXT]; /* the bound in words, e.g. "sum of ulp/2 of the partial sums" */
 } dp_isolated;

@@ -45,7 +45,7 @@ static void judge_bounds(const double *got, const dp_approx *want, const dp_arra
         if (error > 0.0) ratio[with_error++] = bound / error;
         if (i > 0 && share <= out->share) continue;
         out->share = isnan(share) ? INFINITY : share;
-        out->worst = array->offset + i * array->stride;
+        out->worst = dp_array_at(array, i);
         out->worst_got = got[i];
         out->worst_want = want[i].value;
         out->worst_bound = bound;
@@ -63,7 +63,7 @@ static void judge_noise(const double *got, const dp_approx *want, const dp_array
     for (int64_t i = 0; i < array->count; i++) {
         if (want[i].variance == 0.0 && error_of(got, want, i) == 0.0) continue;
         const double z = noise_of(got, want, i);
-        const int64_t number = (array->offset + i * array->stride) / group;
+        const int64_t number = (dp_array_at(array, i)) / group;
         noisy++;
         out->peak = isnan(z) || z > out->peak ? z : out->peak;
         if (number != last) groups[found++] = (group_noise){.got = got[i], .want = want[i].value};

@@ -1,6 +1,7 @@
 /* record_file.c - see record_file.h. */
 #include "record_file.h"
 
+#include "dtype.h"
 #include "environment.h"
 #include "error.h"
 #include "geometry.h"
@@ -92,14 +93,27 @@ static dp_store_tensor whole(dp_logical dtype, int rank, int64_t d0, int64_t d1,
     return (dp_store_tensor){.dtype = dtype, .rank = rank, .dim = {d0, d1}, .stride = 1, .data = data};
 }
 
+/* Floats as what they are: bfloat16 where that holds every one of them. */
+static df_status write_floats(dp_store_writer *writer, const char *name, int64_t rows, int64_t columns,
+                              const float *value, df_error *err) {
+    const int64_t count = rows * columns;
+    uint16_t *half = malloc((size_t)count * sizeof *half);
+    if (half == NULL) return df_fail_memory(err, name, (size_t)count * sizeof *half);
+    int64_t exact = 0;
+    while (exact < count && df_bf16_to_f32(half[exact] = df_f32_to_bf16(value[exact])) == value[exact]) exact++;
+    const dp_store_tensor tensor = exact == count ? whole(DP_LOGICAL_BF16, 2, rows, columns, half)
+                                                  : whole(DP_LOGICAL_F32, 2, rows, columns, value);
+    const df_status status = dp_store_write_input(writer, name, &tensor, err);
+    free(half);
+    return status;
+}
+
 static df_status write_inputs(const dp_admission *in, dp_store_writer *writer, df_error *err) {
     const int64_t hidden = in->config.hidden, rows = (int64_t)in->context + in->config.block;
-    const dp_store_tensor taps = whole(DP_LOGICAL_F32, 2, in->context, in->config.n_taps * hidden, in->taps),
-                          noise = whole(DP_LOGICAL_F32, 2, in->config.block, hidden, in->noise),
-                          positions = whole(DP_LOGICAL_I32, 1, rows, 0, in->pos),
+    const dp_store_tensor positions = whole(DP_LOGICAL_I32, 1, rows, 0, in->pos),
                           anchor = whole(DP_LOGICAL_I32, 1, 1, 0, &in->anchor);
-    TRY(dp_store_write_input(writer, "target_hidden", &taps, err));
-    TRY(dp_store_write_input(writer, "noise_embedding", &noise, err));
+    TRY(write_floats(writer, "target_hidden", in->context, in->config.n_taps * hidden, in->taps, err));
+    TRY(write_floats(writer, "noise_embedding", in->config.block, hidden, in->noise, err));
     TRY(dp_store_write_input(writer, "positions", &positions, err));
     return in->vocab > 0 ? dp_store_write_input(writer, "anchor", &anchor, err) : DF_OK;
 }

@@ -83,7 +83,8 @@ static void fault(FILE *to, const char *element, const char *type, const char *m
 }
 
 static void chained_test(FILE *to, const char *name, const dp_stage_result *stage) {
-    char message[512];
+    char message[768], text[DP_SKETCH_TEXT];
+    const bool sketched = stage->sketch.judged && !stage->sketch.pass;
     const dp_difference *d = &stage->difference;
     open_test(to, stage->name, name, "chained", 0.0);
     if (!stage->pass) {
@@ -101,9 +102,10 @@ static void chained_test(FILE *to, const char *name, const dp_stage_result *stag
         else
             snprintf(message, sizeof message,
                      "rel L2 %.3g (bar %.3g), max/rms %.3g (bar %.3g); worst element %lld: got %.9g, reference %.9g. "
-                     "Bar: %s.",
+                     "Bar: %s.%s%s",
                      d->l2_rel, stage->bar.l2_rel, d->max_rel, stage->bar.max_rel, (long long)d->worst, d->worst_got,
-                     d->worst_want, stage->bar.origin);
+                     d->worst_want, stage->bar.origin, sketched ? " By the " : "",
+                     sketched ? dp_sketch_text(&stage->sketch, text) : "");
         fault(to, "failure", "chained", message);
     }
     close_test(to);

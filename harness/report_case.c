@@ -1,6 +1,7 @@
 /* report_case.c - one case of a result file: what was checked against what, and how it ended. */
 #include "report.h"
 
+#include "coverage.h"
 #include "divergence.h"
 #include "environment.h"
 #include "json_number.h"
@@ -101,6 +102,20 @@ static void add_counts(cJSON *object, const dp_result *result) {
     cJSON_AddNumberToObject(object, "warnings", result->warnings);
 }
 
+static void add_coverage(cJSON *object, const dp_result *result) {
+    const dp_coverage c = dp_coverage_of(result);
+    cJSON *coverage = cJSON_AddObjectToObject(object, "coverage");
+    cJSON_AddNumberToObject(coverage, "stages_whole", c.whole);
+    cJSON_AddNumberToObject(coverage, "stages_sketched", c.sketched);
+    cJSON_AddNumberToObject(coverage, "stages_not_shown", c.unseen);
+    cJSON_AddNumberToObject(coverage, "sketched_values", (double)c.values);
+    cJSON_AddNumberToObject(coverage, "sketched_values_compared", (double)c.compared);
+    cJSON_AddNumberToObject(coverage, "sketched_rows", (double)c.rows);
+    cJSON_AddNumberToObject(coverage, "alone_fed", c.fed);
+    cJSON_AddNumberToObject(coverage, "alone_fed_partly", c.fed_partly);
+    cJSON_AddNumberToObject(coverage, "alone_not_fed", c.unfed);
+}
+
 static void add_divergence(cJSON *object, const dp_result *result) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(result, &by);
@@ -135,6 +150,7 @@ cJSON *dp_case_json(const char *name, const dp_result *result) {
     free(command);
     add_subject(object, result);
     add_counts(object, result);
+    add_coverage(object, result);
     add_divergence(object, result);
     cJSON *stages = cJSON_AddArrayToObject(object, "stages");
     for (int i = 0; i < result->stage_count; i++)

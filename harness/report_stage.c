@@ -52,6 +52,26 @@ static void add_bar(cJSON *object, const dp_stage_result *stage) {
     cJSON_AddStringToObject(bar, "origin", stage->bar.origin);
 }
 
+static void add_sketch(cJSON *object, const dp_sketch_result *r) {
+    if (!r->judged) {
+        cJSON_AddNullToObject(object, "sketch");
+        return;
+    }
+    cJSON *sketch = cJSON_AddObjectToObject(object, "sketch");
+    cJSON_AddBoolToObject(sketch, "pass", r->pass);
+    add_count(sketch, "rows", r->rows);
+    add_count(sketch, "projections", r->projections);
+    add_count(sketch, "nonfinite", r->nonfinite);
+    dp_json_add_number(sketch, "rel_l2", r->l2_rel);
+    dp_json_add_number(sketch, "rel_l2_bar", r->l2_bar);
+    dp_json_add_number(sketch, "max_rel_norm", r->max_rel);
+    dp_json_add_number(sketch, "max_rel_norm_bar", r->max_bar);
+    add_count(sketch, "row", r->row);
+    add_count(sketch, "projection", r->projection);
+    dp_json_add_number(sketch, "got", r->got);
+    dp_json_add_number(sketch, "want", r->want);
+}
+
 static void add_isolated(cJSON *object, const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
     if (!alone->judged) {
@@ -61,6 +81,7 @@ static void add_isolated(cJSON *object, const dp_stage_result *stage) {
     cJSON *isolated = cJSON_AddObjectToObject(object, "isolated");
     cJSON_AddBoolToObject(isolated, "pass", alone->pass);
     cJSON_AddBoolToObject(isolated, "fed", alone->fed);
+    add_count(isolated, "fed_values", alone->fed_count);
     dp_json_add_number(isolated, "share", alone->share);
     cJSON *worst = add_worst(isolated, stage, alone->worst, alone->worst_got, alone->worst_want);
     if (worst != NULL) dp_json_add_number(worst, "bound", alone->worst_bound);
@@ -108,6 +129,7 @@ cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot) {
     add_difference(object, "chained", stage, &stage->difference);
     add_bar(object, stage);
     dp_json_add_number(object, "headroom", stage->headroom);
+    add_sketch(object, &stage->sketch);
     add_isolated(object, stage);
     if (stage->share.known) {
         cJSON *share = cJSON_AddObjectToObject(object, "share");

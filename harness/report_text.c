@@ -3,6 +3,7 @@
 #include "report.h"
 
 #include "coordinates.h"
+#include "coverage.h"
 #include "divergence.h"
 #include "shortest.h"
 
@@ -40,6 +41,10 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
     if (d->nonfinite > 0) {
         fprintf(to, "      bar: %s; values that are not finite cannot be held against it\n", stage->bar.origin);
         return;
+    }
+    if (stage->sketch.judged && !stage->sketch.pass) {
+        char text[DP_SKETCH_TEXT];
+        fprintf(to, "      %s\n", dp_sketch_text(&stage->sketch, text));
     }
     fprintf(to, "      bar: %s = L2 %.2e, max %.2e; the error is %.3g and %.3g times that\n", stage->bar.origin,
             stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
@@ -126,7 +131,7 @@ static void print_layers(FILE *to, const dp_result *result) {
     }
 }
 
-/* The second line of a verdict: 100 columns hold it unless there is a filter too. */
+/* The second line of a verdict: 100 columns hold it unless there is a filter too; and what it rests on. */
 static void print_rest(FILE *to, const dp_result *result) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(result, &by), *worst = dp_worst_stage(result);
@@ -151,6 +156,11 @@ static void print_rest(FILE *to, const dp_result *result) {
         before = "; ";
     }
     if (before[0] == ';') fprintf(to, "\n");
+    if (result->stage_count > 0) {
+        const dp_coverage coverage = dp_coverage_of(result);
+        char text[DP_COVERAGE_TEXT];
+        fprintf(to, "      %s\n", dp_coverage_text(&coverage, text));
+    }
 }
 
 void dp_report_verdict(FILE *to, const dp_result *result) {

@@ -3,6 +3,7 @@
 
 #include "coordinates.h"
 #include "json_number.h"
+#include "sketch.h"
 #include "stage_set.h"
 
 #include <stdio.h>
@@ -77,6 +78,26 @@ static void read_bar(dp_json_reader *reader, const cJSON *object, dp_stage_resul
     copy(stage->bar.origin, sizeof stage->bar.origin, dp_read_text(reader, bar, "origin"));
 }
 
+/* Not there in what earlier releases wrote, which saw samples alone. */
+static void read_sketch(dp_json_reader *reader, const cJSON *object, dp_sketch_result *r) {
+    if (cJSON_GetObjectItemCaseSensitive(object, "sketch") == NULL) return;
+    const cJSON *sketch = dp_read_object_or_null(reader, object, "sketch");
+    if (sketch == NULL) return;
+    r->judged = true;
+    r->pass = dp_read_bool(reader, sketch, "pass");
+    r->rows = dp_read_integer(reader, sketch, "rows", 1, MOST);
+    r->projections = (int)dp_read_integer(reader, sketch, "projections", 1, DP_SKETCH_PROJECTIONS_MOST);
+    r->nonfinite = dp_read_integer(reader, sketch, "nonfinite", 0, MOST);
+    r->l2_rel = dp_read_number(reader, sketch, "rel_l2");
+    r->l2_bar = dp_read_number(reader, sketch, "rel_l2_bar");
+    r->max_rel = dp_read_number(reader, sketch, "max_rel_norm");
+    r->max_bar = dp_read_number(reader, sketch, "max_rel_norm_bar");
+    r->row = dp_read_integer(reader, sketch, "row", 0, r->rows - 1);
+    r->projection = (int)dp_read_integer(reader, sketch, "projection", 0, r->projections);
+    r->got = dp_read_number(reader, sketch, "got");
+    r->want = dp_read_number(reader, sketch, "want");
+}
+
 static void read_isolated(dp_json_reader *reader, const cJSON *object, dp_stage_result *stage) {
     dp_isolated *const alone = &stage->isolated;
     const cJSON *isolated = dp_read_object_or_null(reader, object, "isolated");
@@ -85,6 +106,8 @@ static void read_isolated(dp_json_reader *reader, const cJSON *object, dp_stage_
     alone->judged = true;
     alone->pass = dp_read_bool(reader, isolated, "pass");
     alone->fed = dp_read_bool(reader, isolated, "fed");
+    if (cJSON_GetObjectItemCaseSensitive(isolated, "fed_values") != NULL)
+        alone->fed_count = dp_read_integer(reader, isolated, "fed_values", 0, MOST);
     alone->share = dp_read_number(reader, isolated, "share");
     const cJSON *worst = read_worst(reader, isolated, stage, &alone->worst, &alone->worst_got, &alone->worst_want);
     if (worst != NULL) alone->worst_bound = dp_read_number(reader, worst, "bound");
@@ -140,6 +163,7 @@ void dp_read_stage(dp_json_reader *reader, const cJSON *object, dp_stage_result 
     read_difference(reader, object, "chained", stage, &stage->difference);
     read_bar(reader, object, stage);
     stage->headroom = dp_read_number(reader, object, "headroom");
+    read_sketch(reader, object, &stage->sketch);
     read_isolated(reader, object, stage);
     const cJSON *share = dp_read_object_or_null(reader, object, "share");
     stage->share.known = share != NULL;

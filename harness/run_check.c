@@ -13,6 +13,7 @@
 #include "output.h"
 #include "plot_collect.h"
 #include "proposal.h"
+#include "store_sketch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -195,9 +196,10 @@ static df_status compare_exact(const check *c, const dp_stage_spec *spec, const 
     return status;
 }
 
-/* `bracket`: the reference's float32 run against its float64 run, as admission measured it. */
-static df_status compare_stage(const check *c, const dp_stage_spec *spec, const dp_difference *bracket,
-                               dp_stage_result *out) {
+/* Every value that the oracle holds, and what it says of the others. */
+static df_status compare_stage(const check *c, int number, dp_stage_result *out) {
+    const dp_stage_spec *spec = &c->in.stages.spec[number];
+    const dp_difference *bracket = &c->in.bracket[number];
     dp_array truth = {.value = NULL};
     double *got = NULL;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
@@ -212,12 +214,18 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, const 
         return DF_OK;
     }
     if (spec->exact) return compare_exact(c, spec, run, out);
-    df_status status = dp_oracle_stage(c->in.oracle, DP_RUN_F64, spec->name, &truth, c->err);
+    const double coarseness = dp_class_coarseness(c->options->numeric_class);
+    df_status status = dp_oracle_known(c->in.oracle, spec->name, &truth, c->err);
     if (status == DF_OK) status = dp_gather(run->value, &truth, &got, c->err);
     if (status == DF_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
+    if (status == DF_OK)
+        status =
+            dp_sketch_judge(c->in.oracle, spec, run->value, &c->in.sketch[number], coarseness, &out->sketch, c->err);
     if (status == DF_OK) {
-        out->bar = dp_bar_chained(spec, bracket, dp_class_coarseness(c->options->numeric_class));
+        out->bar = dp_bar_chained(spec, bracket, coarseness);
+        if (out->sketch.judged) out->difference.l2_rel = out->sketch.l2_rel;
         out->headroom = dp_headroom(&out->bar, &out->difference);
+        if (out->sketch.judged) out->headroom = fmin(out->headroom, out->sketch.headroom);
         out->pass = truth.count > 0 && dp_headroom_passes(out->headroom);
     }
     free(got);
@@ -232,7 +240,7 @@ static df_status compare_stages(const check *c, dp_result *out) {
     for (int i = 0; i < c->in.stages.count; i++) {
         if (!selected(c, c->in.stages.spec[i].name)) continue;
         dp_stage_result *stage = &out->stage[out->stage_count];
-        const df_status status = compare_stage(c, &c->in.stages.spec[i], &c->in.bracket[i], stage);
+        const df_status status = compare_stage(c, i, stage);
         if (status != DF_OK) return status;
         out->stage_count++;
         if (!stage->pass) out->failed_stages++;
@@ -379,6 +387,12 @@ const dp_stage_result *dp_stage_named(const dp_result *result, const char *name)
     for (int i = 0; i < result->stage_count; i++)
         if (strcmp(result->stage[i].name, name) == 0) return &result->stage[i];
     return NULL;
+}
+
+double dp_times_bar(const dp_stage_result *stage) {
+    const dp_difference *d = &stage->difference;
+    const double values = fmax(d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
+    return stage->sketch.judged ? fmax(values, stage->sketch.max_rel / stage->sketch.max_bar) : values;
 }
 
 int dp_stage_layer(const dp_stage_result *stage) {

@@ -17,6 +17,7 @@
 #include "progress.h"
 #include "rounds.h"
 #include "run_facts.h"
+#include "sketch_check.h"
 
 typedef enum dp_verdict {
     DP_PASS = 0,
@@ -54,9 +55,10 @@ typedef struct dp_stage_result {
     dp_difference difference;
     dp_bar bar;
     double headroom;
-    bool exact; /* integers: any difference fails, and there is no bar */
-    bool pass;  /* of the chained comparison */
-    bool warn;  /* it passes with a headroom under the warning threshold */
+    bool exact;              /* integers: any difference fails, and there is no bar */
+    bool pass;               /* of the chained comparison */
+    bool warn;               /* it passes with a headroom under the warning threshold */
+    dp_sketch_result sketch; /* of a sampled stage; difference.l2_rel is then the sketch's, which sees every value */
     dp_isolated isolated;
     dp_share share;
 } dp_stage_result;
@@ -96,6 +98,8 @@ const dp_stage_result *dp_worst_stage(const dp_result *result);
 /* The compared stage of that name; NULL when it was not compared. */
 const dp_stage_result *dp_stage_named(const dp_result *result, const char *name);
 int dp_stage_layer(const dp_stage_result *stage); /* -1 outside the layers */
+/* How many times its bar the error of a chained stage is, in the measure that is worst. */
+double dp_times_bar(const dp_stage_result *stage);
 /* Whether a stage fails: chained, alone, or both; and whether it does alone. */
 bool dp_stage_failed(const dp_stage_result *stage);
 bool dp_alone_failed(const dp_stage_result *stage);

@@ -176,7 +176,8 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
     double *got = malloc((size_t)count * sizeof *got);
     dp_approx *want = malloc((size_t)count * sizeof *want);
     df_status status = got != NULL && want != NULL ? DF_OK : df_fail_memory(s->err, "a stage", (size_t)count * 32);
-    if (status == DF_OK) status = dp_evaluate(&e, spec, &(dp_selection){0, 1, count}, s->engine->pool, want, s->err);
+    if (status == DF_OK)
+        status = dp_evaluate(&e, spec, &(dp_selection){.stride = 1, .count = count}, s->engine->pool, want, s->err);
     if (status == DF_OK) {
         for (int64_t i = 0; i < count; i++)
             got[i] = recorded->integer != NULL ? (double)recorded->integer[i] : (double)recorded->value[i];

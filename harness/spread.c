@@ -66,7 +66,7 @@ static void follow(const subject *s, const df_config *config) {
         const bool keys = spec->stage == DF_STAGE_KV_K;
         for (int layer = 0; (keys || spec->stage == DF_STAGE_KV_V) && layer < config->n_layers; layer++)
             join(s, i, keys ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V, layer);
-        const dp_stage_refs from = dp_stage_refs_of(config, spec->stage, spec->layer);
+        const dp_references from = dp_stage_inputs(config, spec->stage, spec->layer);
         for (int r = 0; r < from.count; r++) join(s, i, from.item[r].stage, from.item[r].layer);
     }
 }
@@ -111,16 +111,16 @@ static df_status refuse(const subject *s, int i, const char *measure, double fou
 
 static const char l2_text[] = "relative L2", max_text[] = "largest error relative to the row's rms";
 
-/* The own run is one of those that the claim is the largest of. Of a sampled stage the claim is about all elements and
- * the measurement about some. */
+/* The own run is one of those that the claim is the largest of. Of a sampled stage the claim is about all elements, the
+ * measured L2 an estimate by its sketch and the measured maximum that of some elements. */
 static df_status check_own(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
     const double digits = 1.0 + dp_rule_value(DP_RULE_RECORD_DIGITS);
-    const double room = spread->whole ? digits : dp_rule_value(DP_RULE_SAMPLED_OWN);
     const double own[] = {spread->own.l2, spread->own.max}, claimed[] = {spread->claimed.l2, spread->claimed.max};
     for (int k = 0; k < 2; k++) {
         const char *measure = k == 0 ? l2_text : max_text;
-        if (own[k] > claimed[k] * room && (spread->whole || k == 0))
+        const double room = spread->whole || k == 1 ? digits : dp_rule_value(DP_RULE_SAMPLED_OWN);
+        if (own[k] > claimed[k] * room)
             return refuse(s, i, measure, claimed[k], "their first, stored beside it, is further away", own[k] / room);
         if (is_table(s->stages->spec[i].stage) && spread->whole && claimed[k] > own[k] * digits)
             return refuse(s, i, measure, claimed[k], "no order of additions changes this table", own[k]);

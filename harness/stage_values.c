@@ -5,6 +5,7 @@
 #include "stage_set.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static dp_stage_value *find(const dp_stage_values *values, df_stage stage, int layer) {
     for (int i = 0; i < values->count; i++)
@@ -17,6 +18,7 @@ df_status dp_stage_values_take(dp_stage_values *values, df_stage stage, int laye
     dp_stage_value *item = find(values, stage, layer);
     if (item != NULL) {
         free(item->value);
+        free(item->row_fed);
     } else {
         if (values->count == values->capacity) {
             const int capacity = values->capacity > 0 ? 2 * values->capacity : 64;
@@ -34,6 +36,30 @@ df_status dp_stage_values_take(dp_stage_values *values, df_stage stage, int laye
     return DF_OK;
 }
 
+df_status dp_stage_values_mark(dp_stage_values *values, df_stage stage, int layer, int64_t rows, bool *row_fed,
+                               df_error *err) {
+    if (row_fed == NULL) return df_fail_memory(err, "the rows of a stage", (size_t)rows);
+    dp_stage_value *item = find(values, stage, layer);
+    item->row_fed = row_fed;
+    item->rows = rows;
+    return DF_OK;
+}
+
+bool dp_stage_value_fed(const dp_stage_value *value, int64_t index) {
+    return value->row_fed != NULL ? value->row_fed[index / (value->count / value->rows)] : value->fed;
+}
+
+df_status dp_stage_values_feed(dp_stage_values *values, const dp_stage_value *from, df_error *err) {
+    dp_stage_value *item = find(values, from->stage, from->layer);
+    item->fed = from->fed;
+    for (int64_t i = 0; i < from->count; i++)
+        if (dp_stage_value_fed(from, i)) item->value[i] = (double)(float)from->value[i];
+    if (from->row_fed == NULL) return DF_OK;
+    bool *fed = malloc((size_t)from->rows * sizeof *fed);
+    if (fed != NULL) memcpy(fed, from->row_fed, (size_t)from->rows * sizeof *fed);
+    return dp_stage_values_mark(values, from->stage, from->layer, from->rows, fed, err);
+}
+
 df_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *recorded, df_error *err) {
     const int64_t count = dp_dims_product(recorded->rank, recorded->dim);
     double *value = malloc((size_t)(count > 0 ? count : 1) * sizeof *value);
@@ -48,7 +74,10 @@ const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, df_sta
 }
 
 void dp_stage_values_release(dp_stage_values *values) {
-    for (int i = 0; i < values->count; i++) free(values->item[i].value);
+    for (int i = 0; i < values->count; i++) {
+        free(values->item[i].value);
+        free(values->item[i].row_fed);
+    }
     free(values->item);
     *values = (dp_stage_values){.item = NULL};
 }

@@ -12,6 +12,8 @@ typedef struct dp_stage_value {
     int64_t count;
     double *value; /* owned, [count] */
     bool fed;      /* given from outside, not computed by the run */
+    int64_t rows;  /* with row_fed */
+    bool *row_fed; /* owned, [rows]: which rows were given; NULL: all of them or none, as `fed` says */
 } dp_stage_value;
 
 typedef struct dp_stage_values {
@@ -23,6 +25,14 @@ typedef struct dp_stage_values {
  * freed). */
 df_status dp_stage_values_take(dp_stage_values *values, df_stage stage, int layer, int64_t count, double *value,
                                bool fed, df_error *err);
+/* Says of a stage in the list which of its rows were given: row_fed[rows], which becomes the list's own; NULL is no
+ * memory. */
+df_status dp_stage_values_mark(dp_stage_values *values, df_stage stage, int layer, int64_t rows, bool *row_fed,
+                               df_error *err);
+/* The same stage, in the list, takes over what was given of `from`, rounded to float32 as an engine is given it. */
+df_status dp_stage_values_feed(dp_stage_values *values, const dp_stage_value *from, df_error *err);
+/* Whether an element was given. */
+bool dp_stage_value_fed(const dp_stage_value *value, int64_t index);
 /* A copy of a recorded stage, integers included. */
 df_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *recorded, df_error *err);
 const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, df_stage stage, int layer);

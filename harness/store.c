@@ -8,8 +8,8 @@
 #include "store.h"
 
 #include "error.h"
-#include "store_dataset.h"
 #include "store_h5.h"
+#include "store_parts.h"
 #include "store_record.h"
 
 #include <stdio.h>
@@ -18,42 +18,16 @@
 
 enum { LINK_LIMIT = 4096 }; /* more than 128 layers' worth of stages */
 
-typedef struct stage_entry {
-    char name[DF_STAGE_NAME_MAX];
-    df_stage stage;
-    int layer;
-    dp_dataset_info info[DP_RUN_COUNT];
-} stage_entry;
-
-struct dp_oracle {
-    char *path;
-    hid_t file;
-    dp_kind kind;
-    cJSON *geometry, *provenance;
-    dp_dataset_info input[DP_INPUT_COUNT];
-    stage_entry *stage; /* in forward order */
-    int count;
-};
-
 static const char *const run_name[DP_RUN_COUNT] = {"float64", "float32", "bfloat16"};
 static const char *const kind_name[] = {[DP_KIND_ORACLE] = "oracle", [DP_KIND_RECORDING] = "recording"};
 const char dp_recorded_run[] = "run";
-static const struct {
-    const char *name;
-    int rank;
-    bool integer, optional;
-} input_form[DP_INPUT_COUNT] = {{"target_hidden", 2, false, false},
-                                {"noise_embedding", 2, false, false},
-                                {"positions", 1, true, false},
-                                {"anchor", 1, true, true}};
-enum { TARGET_HIDDEN = 0, NOISE_EMBEDDING, POSITIONS };
-
 const char *dp_run_name(dp_run run) { return run_name[run]; }
 const char *dp_kind_name(dp_kind kind) { return kind_name[kind]; }
-const char *dp_input_name(int index) { return input_form[index].name; }
 
 void dp_array_release(dp_array *array) {
     free(array->value);
+    free(array->index);
+    free(array->rms);
     *array = (dp_array){0};
 }
 
@@ -72,15 +46,17 @@ static df_status check_header(dp_oracle *oracle, bool any_kind, df_error *err) {
             oracle->path, schema);
     status = dp_h5_int_attribute(oracle->file, oracle->path, "schema_version", &version, 1, NULL, err);
     if (status != DF_OK) return status;
-    if (version != DP_SCHEMA_VERSION)
-        return df_fail(
-            err, DF_ERR_REFUSED, "oracle.schema.version",
-            "%s: expected schema version %d, found %lld. Write the oracle again with this version's generator, or "
-            "use the release of dflash-parity that wrote it.",
-            oracle->path, DP_SCHEMA_VERSION, (long long)version);
     status = dp_h5_text_attribute(oracle->file, oracle->path, "kind", kind, sizeof kind, err);
     if (status != DF_OK) return status;
     oracle->kind = strcmp(kind, kind_name[DP_KIND_RECORDING]) == 0 ? DP_KIND_RECORDING : DP_KIND_ORACLE;
+    /* A recording of the first version is one of the second: what changed is how an oracle samples. */
+    const bool first = version == 1 && oracle->kind == DP_KIND_RECORDING;
+    if (version != DP_SCHEMA_VERSION && !first)
+        return df_fail(
+            err, DF_ERR_REFUSED, "oracle.schema.version",
+            "%s: expected schema version %d, found %lld. Generate the oracle again with this version's generator, or "
+            "use the release of dflash-parity that wrote it.",
+            oracle->path, DP_SCHEMA_VERSION, (long long)version);
     const char *what = strcmp(kind, "vectors") == 0 ? "It holds isolated vectors, which the test suites read. " : "";
     if (strcmp(kind, kind_name[DP_KIND_ORACLE]) == 0 || (any_kind && oracle->kind == DP_KIND_RECORDING)) return DF_OK;
     if (any_kind)
@@ -103,9 +79,8 @@ static const char *run_path(const dp_oracle *oracle, dp_run run, char path[RUN_P
     return path;
 }
 
-/* Every link of the group is one of `allowed`; what is not read would be passed over in silence. */
-static df_status check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
-                              df_error *err) {
+df_status dp_store_check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
+                                df_error *err) {
     hid_t group = H5I_INVALID_HID;
     dp_h5_names names = {0};
     df_status status = dp_h5_open_group(oracle->file, oracle->path, path, &group, err);
@@ -127,14 +102,7 @@ static df_status check_closed(const dp_oracle *oracle, const char *path, const c
 /* ---- Datasets ------------------------------------------------------------------------------------------------------
  */
 
-/* Where the values of a dataset go; all NULL: they are verified alone. */
-typedef struct destination {
-    double *value; /* [count] */
-    void **bytes;  /* as stored */
-    bool any;      /* values need not be finite */
-} destination;
-
-static df_status read_any(hid_t dataset, const char *where, const dp_dataset_info *info, const destination *to,
+static df_status read_any(hid_t dataset, const char *where, const dp_dataset_info *info, const dp_destination *to,
                           df_error *err) {
     void *bytes = NULL;
     const df_status status = dp_dataset_bytes(dataset, where, info, &bytes, err);
@@ -147,9 +115,8 @@ static df_status read_any(hid_t dataset, const char *where, const dp_dataset_inf
     return status;
 }
 
-/* Reads and verifies PARENT/NAME. Opening fills *info (describe), later reads use it. */
-static df_status visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
-                       const destination *to, bool describe, df_error *err) {
+df_status dp_store_visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
+                         const dp_destination *to, bool describe, df_error *err) {
     char path[128], where[640];
     hid_t dataset = H5I_INVALID_HID;
     snprintf(path, sizeof path, "%s/%s", parent, name);
@@ -163,8 +130,8 @@ static df_status visit(const dp_oracle *oracle, const char *parent, const char *
     return status;
 }
 
-static df_status fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
-                       bool any, dp_array *out, df_error *err) {
+df_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
+                         bool any, dp_array *out, df_error *err) {
     dp_h5_quiet quiet;
     dp_dataset_info known = *info;
     *out = (dp_array){.rank = info->rank,
@@ -177,69 +144,10 @@ static df_status fetch(const dp_oracle *oracle, const char *parent, const char *
     out->value = malloc((size_t)info->count * sizeof *out->value);
     if (out->value == NULL) return df_fail_memory(err, name, (size_t)info->count * sizeof *out->value);
     dp_h5_quiet_begin(&quiet);
-    const destination to = {.value = out->value, .any = any};
-    const df_status status = visit(oracle, parent, name, &known, &to, false, err);
+    const dp_destination to = {.value = out->value, .any = any};
+    const df_status status = dp_store_visit(oracle, parent, name, &known, &to, false, err);
     dp_h5_quiet_end(&quiet);
     if (status != DF_OK) dp_array_release(out);
-    return status;
-}
-
-/* ---- Inputs --------------------------------------------------------------------------------------------------------
- */
-
-static df_status check_positions(const dp_oracle *oracle, df_error *err) {
-    dp_array positions = {0};
-    df_status status =
-        fetch(oracle, "/inputs", input_form[POSITIONS].name, &oracle->input[POSITIONS], false, &positions, err);
-    if (status != DF_OK) return status;
-    const int64_t context = oracle->input[TARGET_HIDDEN].dim[0], block = oracle->input[NOISE_EMBEDDING].dim[0];
-    if (context > INT32_MAX || block > INT32_MAX || positions.count != context + block)
-        status =
-            df_fail(err, DF_ERR_REFUSED, "oracle.positions",
-                    "%s: /inputs/positions has %lld entries; the context of %lld rows and the block of %lld rows need "
-                    "one a row. Write the file again.",
-                    oracle->path, (long long)positions.count, (long long)context, (long long)block);
-    double before = -1;
-    for (int64_t i = 0; status == DF_OK && i < positions.count; i++) {
-        if (positions.value[i] <= before)
-            status =
-                df_fail(err, DF_ERR_REFUSED, "oracle.positions",
-                        "%s: /inputs/positions[%lld] is %.0f after %.0f; expected non-negative and strictly increasing "
-                        "positions. Write the file again.",
-                        oracle->path, (long long)i, positions.value[i], before);
-        before = positions.value[i];
-    }
-    dp_array_release(&positions);
-    return status;
-}
-
-static df_status load_inputs(dp_oracle *oracle, df_error *err) {
-    const char *allowed[DP_INPUT_COUNT];
-    for (int i = 0; i < DP_INPUT_COUNT; i++) allowed[i] = input_form[i].name;
-    df_status status = check_closed(oracle, "/inputs", allowed, DP_INPUT_COUNT, err);
-    for (int i = 0; status == DF_OK && i < DP_INPUT_COUNT; i++) {
-        dp_dataset_info *info = &oracle->input[i];
-        char path[64];
-        snprintf(path, sizeof path, "/inputs/%s", input_form[i].name);
-        const bool absent = H5Lexists(oracle->file, path, H5P_DEFAULT) <= 0;
-        if (absent && input_form[i].optional) continue;
-        if (absent)
-            return df_fail(err, DF_ERR_REFUSED, "oracle.input.missing",
-                           "%s: the input %s is missing. Write the file again as oracles/FORMAT.md says.", oracle->path,
-                           path);
-        status = visit(oracle, "/inputs", input_form[i].name, info, &(destination){.any = false}, true, err);
-        if (status != DF_OK) break;
-        if (info->sampled || info->rank != input_form[i].rank)
-            status =
-                df_fail(err, DF_ERR_REFUSED, "oracle.dataset.shape",
-                        "%s: %s has rank %d%s; expected rank %d and every element. Write the file again.", oracle->path,
-                        path, info->rank, info->sampled ? " and is sampled" : "", input_form[i].rank);
-        else if ((info->dtype == DP_LOGICAL_I32) != input_form[i].integer)
-            status = df_fail(err, DF_ERR_REFUSED, "oracle.dataset.type",
-                             "%s: %s is %s; expected %s. Write the file again.", oracle->path, path,
-                             dp_logical_name(info->dtype), input_form[i].integer ? "int32" : "a floating type");
-    }
-    if (status == DF_OK) status = check_positions(oracle, err);
     return status;
 }
 
@@ -253,7 +161,7 @@ static bool integer_stage(df_stage stage) {
 
 /* Forward order: what comes before the layers, the layers one by one, what comes after them. */
 static int compare_stages(const void *left, const void *right) {
-    const stage_entry *a = left, *b = right;
+    const dp_stage_entry *a = left, *b = right;
     const int part_a = df_stage_per_layer(a->stage) ? 1 : a->stage < DF_STAGE_ATTN_NORM ? 0 : 2;
     const int part_b = df_stage_per_layer(b->stage) ? 1 : b->stage < DF_STAGE_ATTN_NORM ? 0 : 2;
     if (part_a != part_b) return part_a - part_b;
@@ -305,7 +213,7 @@ static df_status census(dp_oracle *oracle, const dp_h5_names names[DP_RUN_COUNT]
     if (oracle->stage == NULL) return df_fail_memory(err, "the list of stages", (size_t)names[0].count);
     oracle->count = names[0].count;
     for (int i = 0; i < oracle->count; i++) {
-        stage_entry *entry = &oracle->stage[i];
+        dp_stage_entry *entry = &oracle->stage[i];
         df_stage_parse(names[0].name[i], &entry->stage, &entry->layer);
         df_stage_name(entry->stage, entry->layer, entry->name);
     }
@@ -318,12 +226,12 @@ static bool same_elements(const dp_dataset_info *a, const dp_dataset_info *b) {
            a->offset == b->offset;
 }
 
-static df_status load_stage(const dp_oracle *oracle, stage_entry *entry, df_error *err) {
-    const destination to = {.any = oracle->kind == DP_KIND_RECORDING};
+static df_status load_stage(const dp_oracle *oracle, dp_stage_entry *entry, df_error *err) {
+    const dp_destination to = {.any = oracle->kind == DP_KIND_RECORDING};
     for (int run = 0; run < run_count(oracle); run++) {
         char path[RUN_PATH];
         const char *parent = run_path(oracle, (dp_run)run, path);
-        const df_status status = visit(oracle, parent, entry->name, &entry->info[run], &to, true, err);
+        const df_status status = dp_store_visit(oracle, parent, entry->name, &entry->info[run], &to, true, err);
         if (status != DF_OK) return status;
         if (to.any && entry->info[run].sampled)
             return df_fail(err, DF_ERR_REFUSED, "recording.sampled",
@@ -336,6 +244,11 @@ static df_status load_stage(const dp_oracle *oracle, stage_entry *entry, df_erro
                            "%s: %s/%s is %s; this stage holds %s. Write the file again.", oracle->path, parent,
                            entry->name, dp_logical_name(info->dtype),
                            integer_stage(entry->stage) ? "int32" : "a floating type");
+        if (info->sampled && integer_stage(entry->stage))
+            return df_fail(err, DF_ERR_REFUSED, "oracle.sampling",
+                           "%s: %s/%s is sampled; ids and counts are stored whole, since no sketch can stand for them. "
+                           "Write the file again.",
+                           oracle->path, parent, entry->name);
         if (!same_elements(info, &entry->info[0]))
             return df_fail(
                 err, DF_ERR_REFUSED, "oracle.stage.shape",
@@ -350,7 +263,8 @@ static df_status load_stages(dp_oracle *oracle, df_error *err) {
     dp_h5_names names[DP_RUN_COUNT] = {{0}};
     static const char *const recorded[] = {dp_recorded_run};
     const int runs = run_count(oracle);
-    df_status status = check_closed(oracle, "/stages", oracle->kind == DP_KIND_ORACLE ? run_name : recorded, runs, err);
+    df_status status =
+        dp_store_check_closed(oracle, "/stages", oracle->kind == DP_KIND_ORACLE ? run_name : recorded, runs, err);
     for (int run = 0; status == DF_OK && run < runs; run++) status = list_run(oracle, (dp_run)run, &names[run], err);
     for (int run = 0; status == DF_OK && run < runs; run++)
         status = check_vocabulary(oracle, (dp_run)run, &names[run], err);
@@ -364,15 +278,18 @@ static df_status load_stages(dp_oracle *oracle, df_error *err) {
  * --------------------------------------------------------------------------------------------------- */
 
 static df_status load(dp_oracle *oracle, bool any_kind, df_error *err) {
-    static const char *const root[] = {"geometry", "provenance", "inputs", "stages"};
+    static const char *const root[] = {"geometry", "provenance", "inputs", "stages", "rows", "sketch"};
+    const int common = 4; /* of both kinds */
     df_status status = dp_h5_open_file(oracle->path, &oracle->file, err);
     if (status == DF_OK) status = check_header(oracle, any_kind, err);
-    if (status == DF_OK) status = check_closed(oracle, "/", root, sizeof root / sizeof root[0], err);
+    const int allowed = oracle->kind == DP_KIND_ORACLE ? (int)(sizeof root / sizeof root[0]) : common;
+    if (status == DF_OK) status = dp_store_check_closed(oracle, "/", root, allowed, err);
     if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/geometry", &oracle->geometry, err);
     if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/provenance", &oracle->provenance, err);
     if (status == DF_OK) status = dp_record_check_provenance(oracle->provenance, oracle->kind, oracle->path, err);
-    if (status == DF_OK) status = load_inputs(oracle, err);
+    if (status == DF_OK) status = dp_store_load_inputs(oracle, err);
     if (status == DF_OK) status = load_stages(oracle, err);
+    if (status == DF_OK && oracle->kind == DP_KIND_ORACLE) status = dp_store_load_sketches(oracle, err);
     return status;
 }
 
@@ -410,6 +327,7 @@ void dp_oracle_close(dp_oracle *oracle) {
     dp_h5_quiet_end(&quiet);
     cJSON_Delete(oracle->geometry);
     cJSON_Delete(oracle->provenance);
+    for (int i = 0; i < oracle->count; i++) free(oracle->stage[i].row);
     free(oracle->stage);
     free(oracle->path);
     free(oracle);
@@ -421,20 +339,19 @@ const cJSON *dp_oracle_provenance(const dp_oracle *oracle) { return oracle->prov
 int dp_oracle_stage_count(const dp_oracle *oracle) { return oracle->count; }
 const char *dp_oracle_stage_name(const dp_oracle *oracle, int index) { return oracle->stage[index].name; }
 
-const dp_dataset_info *dp_oracle_stage_info(const dp_oracle *oracle, dp_run run, const char *name) {
-    for (int i = 0; (int)run < run_count(oracle) && i < oracle->count; i++)
-        if (strcmp(oracle->stage[i].name, name) == 0) return &oracle->stage[i].info[run];
+const dp_stage_entry *dp_store_entry(const dp_oracle *oracle, const char *name) {
+    for (int i = 0; i < oracle->count; i++)
+        if (strcmp(oracle->stage[i].name, name) == 0) return &oracle->stage[i];
     return NULL;
+}
+
+const dp_dataset_info *dp_oracle_stage_info(const dp_oracle *oracle, dp_run run, const char *name) {
+    const dp_stage_entry *entry = dp_store_entry(oracle, name);
+    return entry != NULL && (int)run < run_count(oracle) ? &entry->info[run] : NULL;
 }
 
 bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name) {
     return dp_oracle_stage_info(oracle, run, name) != NULL;
-}
-
-const dp_dataset_info *dp_oracle_input_info(const dp_oracle *oracle, const char *name) {
-    for (int i = 0; i < DP_INPUT_COUNT; i++)
-        if (strcmp(input_form[i].name, name) == 0) return oracle->input[i].rank > 0 ? &oracle->input[i] : NULL;
-    return NULL;
 }
 
 static df_status find_stage(const dp_oracle *oracle, dp_run run, const char *name, const dp_dataset_info **info,
@@ -453,7 +370,8 @@ df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name,
     *out = (dp_array){0};
     const df_status status = find_stage(oracle, run, name, &info, err);
     if (status != DF_OK) return status;
-    return fetch(oracle, run_path(oracle, run, path), name, info, oracle->kind == DP_KIND_RECORDING, out, err);
+    TRY(dp_store_fetch(oracle, run_path(oracle, run, path), name, info, oracle->kind == DP_KIND_RECORDING, out, err));
+    return run == DP_RUN_F64 && info->sampled ? dp_store_fetch_rms(oracle, name, out, err) : DF_OK;
 }
 
 df_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes, df_error *err) {
@@ -465,20 +383,8 @@ df_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char 
     dp_dataset_info known = *info;
     dp_h5_quiet quiet;
     dp_h5_quiet_begin(&quiet);
-    status = visit(oracle, run_path(oracle, run, path), name, &known, &(destination){.bytes = bytes, .any = true},
-                   false, err);
+    status = dp_store_visit(oracle, run_path(oracle, run, path), name, &known,
+                            &(dp_destination){.bytes = bytes, .any = true}, false, err);
     dp_h5_quiet_end(&quiet);
     return status;
-}
-
-df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err) {
-    *out = (dp_array){0};
-    const dp_dataset_info *info = dp_oracle_input_info(oracle, name);
-    if (info == NULL)
-        return df_fail(
-            err, DF_ERR_REFUSED, "oracle.input.missing",
-            "%s: there is no input \"%s\"; expected target_hidden, noise_embedding, positions or (with an output head) "
-            "anchor.",
-            oracle->path, name);
-    return fetch(oracle, "/inputs", name, info, false, out, err);
 }

@@ -11,7 +11,7 @@
 
 #include <cjson/cJSON.h>
 
-enum { DP_SCHEMA_VERSION = 1 };
+enum { DP_SCHEMA_VERSION = 2 };
 
 /* What a file's stages are: three runs of a reference, or one run of some engine. */
 typedef enum dp_kind { DP_KIND_ORACLE = 0, DP_KIND_RECORDING } dp_kind;
@@ -32,7 +32,13 @@ typedef struct dp_array {
     int64_t count;          /* stored elements */
     bool integer;           /* logical dtype int32 */
     double *value;          /* [count], owned */
+    int64_t *index;         /* owned, [count] ascending: which elements these are; NULL: those of stride and offset */
+    double *rms;            /* owned: the true root mean square of every row; NULL where the values themselves tell */
 } dp_array;
+/* The flat index, in the full tensor, of stored element i. */
+static inline int64_t dp_array_at(const dp_array *array, int64_t i) {
+    return array->index != NULL ? array->index[i] : array->offset + i * array->stride;
+}
 void dp_array_release(dp_array *array);
 
 /* An open file of either kind. */
@@ -56,7 +62,8 @@ int dp_oracle_stage_count(const dp_oracle *oracle);
 const char *dp_oracle_stage_name(const dp_oracle *oracle, int index);
 bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name);
 
-/* Codes: "oracle.stage.missing", "oracle.input.missing". Of a recording DP_RUN_OWN alone. */
+/* Codes: "oracle.stage.missing", "oracle.input.missing". Of a recording DP_RUN_OWN alone. A sampled stage of the
+ * float64 run comes with the rms of its rows. */
 df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, df_error *err);
 df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err);
 /* The same stage bit by bit, in the logical dtype that dp_oracle_stage_info (store_dataset.h) names; free *bytes. */

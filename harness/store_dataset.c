@@ -99,26 +99,30 @@ static df_status describe_shape(hid_t dataset, const char *where, dp_dataset_inf
     return DF_OK;
 }
 
-/* One chunk that covers everything, Fletcher32 and nothing else. The storage size is checked so that a lying shape
- * cannot ask for memory that the file has no bytes for. */
+/* Chunks of whole rows (all dimensions but the first are the dataset's), Fletcher32 and nothing else. The storage size
+ * is checked so that a lying shape cannot ask for memory that the file has no bytes for: every chunk is stored, the
+ * last one too, in full and with its checksum. */
 static df_status describe_layout(hid_t dataset, const char *where, const dp_dataset_info *info, df_error *err) {
     const hid_t list = H5Dget_create_plist(dataset);
     if (list < 0) return dp_h5_fail(err, "oracle.read", "%s: its layout cannot be read. Write the file again.", where);
     hsize_t chunk[H5S_MAX_RANK] = {0};
     unsigned flags = 0;
     size_t parameters = 0;
-    bool good = H5Pget_layout(list) == H5D_CHUNKED && H5Pget_chunk(list, info->rank, chunk) == info->rank;
-    for (int i = 0; good && i < info->rank; i++) good = chunk[i] == (hsize_t)info->dim[i];
+    bool good = H5Pget_layout(list) == H5D_CHUNKED && H5Pget_chunk(list, info->rank, chunk) == info->rank &&
+                chunk[0] >= 1 && chunk[0] <= (hsize_t)info->dim[0];
+    for (int i = 1; good && i < info->rank; i++) good = chunk[i] == (hsize_t)info->dim[i];
     good = good && H5Pget_nfilters(list) == 1 &&
            H5Pget_filter2(list, 0, &flags, &parameters, NULL, 0, NULL, NULL) == H5Z_FILTER_FLETCHER32;
     H5Pclose(list);
     const hsize_t stored = H5Dget_storage_size(dataset);
-    const uint64_t bytes = (uint64_t)info->count * dp_logical_size(info->dtype);
-    if (!good || stored < bytes || stored - bytes > 64)
+    const uint64_t row = (uint64_t)(info->total / info->dim[0]) * dp_logical_size(info->dtype), checksum = 4;
+    const uint64_t chunks = good ? ((uint64_t)info->dim[0] - 1) / chunk[0] + 1 : 1;
+    const uint64_t bytes = good ? chunks * (chunk[0] * row + checksum) : (uint64_t)info->dim[0] * row + checksum;
+    if (!good || stored != bytes)
         return df_fail(
             err, DF_ERR_REFUSED, "oracle.dataset.layout",
-            "%s: expected one chunk of the whole shape with Fletcher32 and no other filter, %llu bytes of "
-            "values; found another layout or %llu stored bytes. Write the file again as oracles/FORMAT.md says.",
+            "%s: expected chunks of whole rows with Fletcher32 and no other filter, %llu bytes with their checksums; "
+            "found another layout or %llu stored bytes. Write the file again as oracles/FORMAT.md says.",
             where, (unsigned long long)bytes, (unsigned long long)stored);
     return DF_OK;
 }

@@ -172,12 +172,14 @@ df_status dp_h5_int_attribute(hid_t object, const char *where, const char *name,
     const bool integer = type >= 0 && H5Tget_class(type) == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2 &&
                          H5Tget_size(type) <= sizeof(int64_t);
     const bool shape = count != NULL ? rank == 1 && n >= 1 && n <= limit : n == 1 && rank <= 1;
+    char many[48] = "one";
+    if (count != NULL) snprintf(many, sizeof many, "a list of at most %d", limit);
     if (!integer || !shape)
         status =
             df_fail(err, DF_ERR_REFUSED, "oracle.attribute.type",
                     "%s, attribute \"%s\": expected %s signed integer%s, found another type or count. Write the file "
                     "again as oracles/FORMAT.md says.",
-                    where, name, count != NULL ? "a list of at most four" : "one", count != NULL ? "s" : "");
+                    where, name, many, count != NULL ? "s" : "");
     else if (H5Aread(attribute, H5T_NATIVE_INT64, out) < 0)
         status = dp_h5_fail(err, "oracle.read", "%s: the attribute \"%s\" cannot be read. Write the file again.", where,
                             name);

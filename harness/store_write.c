@@ -5,21 +5,24 @@
  * where the library's own writes could leave a torn file and handles that no longer close. The cost is memory of twice
  * the file's size while committing. Metadata is written in the oldest form: from the checksummed ones H5Fget_file_image
  * makes a superblock that fails its own checksum, and their root group carries times whatever the creation list says.
- * Every dataset is one chunk, so the chunk index is made as small as it goes.
+ * Nearly every dataset is one chunk, so the chunk index is made as small as it goes.
  */
 #include "store_write.h"
 
 #include "atomic_file.h"
 #include "error.h"
 #include "sha256.h"
+#include "sketch.h"
 #include "store_h5.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const int64_t sketch_seed = 1;
 static const size_t growth = (size_t)4 << 20;             /* bytes by which the memory image grows */
 static const uint64_t chunk_limit = (uint64_t)UINT32_MAX; /* HDF5's limit for one chunk, in bytes */
+static const uint64_t chunk_bytes = (uint64_t)16 << 20;   /* blocks of rows as large as this; a small file has one */
 
 struct dp_store_writer {
     char *path;
@@ -173,6 +176,8 @@ df_status dp_store_write_text(dp_store_writer *writer, const char *name, const c
     return status;
 }
 
+static bool is_sampled(const dp_store_tensor *tensor) { return tensor->stride != 1 || tensor->offset != 0; }
+
 static void gather(const dp_store_tensor *tensor, int64_t count, unsigned char *out) {
     const size_t size = dp_logical_size(tensor->dtype);
     const unsigned char *data = tensor->data;
@@ -189,15 +194,24 @@ static bool put_labels(hid_t dataset, const dp_store_tensor *tensor, bool sample
            put_int64(dataset, "sample_stride", tensor->stride) && put_int64(dataset, "sample_offset", tensor->offset);
 }
 
+/* Rows of a dataset that share a chunk. */
+static hsize_t rows_in_chunk(const hsize_t shape[4], int rank, size_t size) {
+    uint64_t row = size;
+    for (int i = 1; i < rank; i++) row *= shape[i];
+    const uint64_t rows = chunk_bytes > row ? chunk_bytes / row : 1;
+    return rows < shape[0] ? rows : shape[0];
+}
+
 static bool put_dataset(hid_t file, const char *path, const dp_store_tensor *tensor, bool sampled, int64_t count,
                         const void *data, const char *digest) {
     const hid_t type = dp_logical_h5(tensor->dtype);
     const int rank = sampled ? 1 : tensor->rank;
     hsize_t shape[4] = {(hsize_t)count};
     for (int i = 0; !sampled && i < rank; i++) shape[i] = (hsize_t)tensor->dim[i];
+    hsize_t chunk[4] = {rows_in_chunk(shape, rank, dp_logical_size(tensor->dtype)), shape[1], shape[2], shape[3]};
     const hid_t space = H5Screate_simple(rank, shape, NULL), list = untimed(H5P_DATASET_CREATE);
     hid_t dataset = H5I_INVALID_HID;
-    if (space >= 0 && list >= 0 && H5Pset_chunk(list, rank, shape) >= 0 && H5Pset_fletcher32(list) >= 0)
+    if (space >= 0 && list >= 0 && H5Pset_chunk(list, rank, chunk) >= 0 && H5Pset_fletcher32(list) >= 0)
         dataset = H5Dcreate2(file, path, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
     const bool done = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0 &&
                       put_labels(dataset, tensor, sampled, digest);
@@ -210,13 +224,13 @@ static bool put_dataset(hid_t file, const char *path, const dp_store_tensor *ten
 static df_status write_tensor(dp_store_writer *writer, const char *path, const dp_store_tensor *tensor, df_error *err) {
     const int64_t total = dp_shape_total(tensor->rank, tensor->dim);
     if (tensor->dtype >= DP_LOGICAL_COUNT || total == 0 || tensor->stride < 1 || tensor->offset < 0 ||
-        tensor->offset >= total || (uint64_t)total > chunk_limit / dp_logical_size(tensor->dtype))
+        tensor->offset >= total || (uint64_t)(total / tensor->dim[0]) > chunk_limit / dp_logical_size(tensor->dtype))
         return df_fail(
             err, DF_ERR_ARGUMENT, "store.argument",
             "%s: %s has rank %d, %lld elements, stride %lld, offset %lld; expected 1 to 4 positive dimensions of "
-            "less than 4 GiB in all, a stride of at least 1 and an offset inside the tensor.",
+            "rows of less than 4 GiB, a stride of at least 1 and an offset inside the tensor.",
             writer->path, path, tensor->rank, (long long)total, (long long)tensor->stride, (long long)tensor->offset);
-    const bool sampled = tensor->stride != 1 || tensor->offset != 0;
+    const bool sampled = is_sampled(tensor);
     const int64_t count = dp_sample_count(total, tensor->stride, tensor->offset);
     const size_t bytes = (size_t)count * dp_logical_size(tensor->dtype);
     dp_h5_quiet quiet;
@@ -255,6 +269,48 @@ df_status dp_store_write_input(dp_store_writer *writer, const char *name, const 
     return write_tensor(writer, path, tensor, err);
 }
 
+/* The groups of the sketches, with the first of them. */
+static df_status begin_sketches(const dp_store_writer *writer, df_error *err) {
+    char path[32];
+    if (H5Lexists(writer->file, "/sketch", H5P_DEFAULT) > 0) return DF_OK;
+    bool done = put_group(writer->file, "/sketch");
+    for (int run = 0; done && run < DP_RUN_COUNT; run++) {
+        snprintf(path, sizeof path, "/sketch/%s", dp_run_name((dp_run)run));
+        done = put_group(writer->file, path);
+    }
+    const hid_t group = done ? H5Gopen2(writer->file, "/sketch", H5P_DEFAULT) : H5I_INVALID_HID;
+    done = group >= 0 && put_int64(group, "seed", sketch_seed);
+    if (group >= 0) H5Gclose(group);
+    return done ? DF_OK : write_failed(writer, "/sketch", err);
+}
+
+/* What stands for the values that are left out. */
+static df_status write_sketch(dp_store_writer *writer, const char *path, const char *name, int64_t width,
+                              const dp_store_tensor *tensor, df_error *err) {
+    const dp_sketch form = {.rows = dp_shape_total(tensor->rank, tensor->dim) / width,
+                            .width = width,
+                            .projections = DP_SKETCH_PROJECTIONS,
+                            .key = dp_sketch_key(sketch_seed, name)};
+    dp_h5_quiet quiet;
+    dp_h5_quiet_begin(&quiet);
+    df_status status = begin_sketches(writer, err);
+    dp_h5_quiet_end(&quiet);
+    const int64_t each = form.projections + 1;
+    double *row = malloc((size_t)width * sizeof *row), *out = malloc((size_t)(form.rows * each) * sizeof *out);
+    if (status == DF_OK && (row == NULL || out == NULL))
+        status = df_fail_memory(err, path, (size_t)(width + form.rows * each) * sizeof *out);
+    for (int64_t r = 0; status == DF_OK && r < form.rows; r++) {
+        for (int64_t i = 0; i < width; i++) row[i] = dp_logical_widen(tensor->dtype, tensor->data, r * width + i);
+        dp_sketch_row(&form, r, row, out + r * each);
+    }
+    const dp_store_tensor values = {
+        .dtype = DP_LOGICAL_F64, .rank = 2, .dim = {form.rows, each}, .stride = 1, .data = out};
+    if (status == DF_OK) status = write_tensor(writer, path, &values, err);
+    free(row);
+    free(out);
+    return status;
+}
+
 df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *name, const dp_store_tensor *tensor,
                                df_error *err) {
     df_stage stage = DF_STAGE_COUNT;
@@ -268,7 +324,10 @@ df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *
                        writer->path, name);
     char path[32 + DF_STAGE_NAME_MAX];
     snprintf(path, sizeof path, "/stages/%s/%s", writer->recording ? dp_recorded_run : dp_run_name(run), name);
-    return write_tensor(writer, path, tensor, err);
+    TRY(write_tensor(writer, path, tensor, err));
+    if (!is_sampled(tensor)) return DF_OK;
+    snprintf(path, sizeof path, "/sketch/%s/%s", dp_run_name(run), name);
+    return write_sketch(writer, path, name, dp_row_length(stage, tensor->rank, tensor->dim), tensor, err);
 }
 
 /* ---- The end

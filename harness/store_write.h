@@ -26,7 +26,7 @@ df_status dp_store_create(const char *path, const char *kind, dp_store_writer **
 /* `name` is "geometry" or "provenance", `text` its JSON; commit needs both. */
 df_status dp_store_write_text(dp_store_writer *writer, const char *name, const char *text, df_error *err);
 df_status dp_store_write_input(dp_store_writer *writer, const char *name, const dp_store_tensor *tensor, df_error *err);
-/* Of a recording, whose one run is DP_RUN_OWN, whole tensors alone. */
+/* Of a recording, whose one run is DP_RUN_OWN, whole tensors alone. With samples goes the sketch of the whole. */
 df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *name, const dp_store_tensor *tensor,
                                df_error *err);
 

@@ -146,8 +146,12 @@ static void chained_fault(FILE *to, const dp_stage_result *stage, const dp_stage
         worst_element(to, stage, d->worst, d->worst_got, d->worst_want);
     } else {
         fputs(" Its error is ", to);
-        factor(to, fmax(d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel));
+        factor(to, dp_times_bar(stage));
         fputs(" times the bar.", to);
+        if (stage->sketch.judged && !stage->sketch.pass) {
+            char text[DP_SKETCH_TEXT];
+            fprintf(to, " By the %s.", dp_sketch_text(&stage->sketch, text));
+        }
         worst_element(to, stage, d->worst, d->worst_got, d->worst_want);
         rows_off(to, stage, plot);
     }

@@ -43,8 +43,9 @@ from proposals import NearTie, Proposer, check_margins
 from refusal import Refused
 from rope import float64_table, rotary_dim
 from runner import Runner
-from stages import FULL_STAGES, row_length, sample_offset, sample_stride, stage_names, stored_whole
-from weights import Tensors
+from sketch import PROJECTIONS, sketch
+from stages import FULL_STAGES, Storage, stage_names
+from weights import HEAD, Tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = (("float64", torch.float64), ("float32", torch.float32), ("bfloat16", torch.bfloat16))
@@ -84,6 +85,8 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
         "layers",
         f"float32_orders: beside the reference's own order, {ORDERS} runs take the terms of linear products, selector scores, "
         f"norm means (in chains of {CHAIN}) and attention (channels and keys) in other orders",
+        f"sketches: {PROJECTIONS} random sign projections of every row of a sampled stage and its root mean square, added in "
+        "float64",
     ]
     if rotary != config.head_dim:
         notes.append(
@@ -130,7 +133,34 @@ def versions(checkpoint, precision: str) -> dict[str, str]:
     return {"python": platform.python_version(), "hdf5": h5py.version.hdf5_version, **versions}
 
 
-def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer | None, log) -> tuple[dict, dict, dict]:
+def sketch_of(storage: Storage, name: str, tensor: torch.Tensor):
+    """The sketch of a stage that is stored as samples; None for one that is stored whole."""
+    return sketch(name, storage.seed, tensor) if storage.sampled(name, list(tensor.shape)) else None
+
+
+def write_stages(writer, runs: dict, names: list[str], storage: Storage) -> None:
+    """Every stage in every run, and of a sampled one the sketches and, in float64, some whole rows."""
+    for run, _ in RUNS:
+        for name in names:
+            tensor = runs[run][name]
+            writer.tensor(f"stages/{run}/{name}", tensor, *storage.samples(name, list(tensor.shape)))
+    sampled = [name for name in names if storage.sampled(name, list(runs["float64"][name].shape))]
+    for name in sampled:
+        tensor = runs["float64"][name]
+        rows = storage.rows(name, list(tensor.shape))
+        if rows:
+            writer.rows(f"rows/float64/{name}", tensor.flatten(0, 1) if name.startswith("kv.") else tensor, rows)
+    if sampled:
+        writer.sketches(storage.seed)
+    for run, _ in RUNS:
+        # what bfloat16 is off by is far above a rounding in float32
+        held = torch.float32 if run == "bfloat16" else torch.float64
+        for name in sampled:
+            values = torch.from_numpy(sketch(name, storage.seed, runs[run][name]))
+            writer.tensor(f"sketch/{run}/{name}", values.to(held))
+
+
+def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer | None, storage: Storage, log):
     """Stages of the three runs, the geometry that the modules resolved, and the spread of float32 (orders.py)."""
     runs, geometry, largest = {}, None, {}
     for name, dtype in RUNS:
@@ -155,7 +185,7 @@ def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer |
         if name == "float32":
             if proposer is not None:
                 check_margins(runs, geometry.get("selector_top_k", 1), geometry.get("selector_vocab_size", 0))
-            largest = spread(runner, proposer, runs["float64"], runs[name])
+            largest = spread(runner, proposer, runs["float64"], runs[name], functools.partial(sketch_of, storage))
         log(f"  {name}: {time.monotonic() - began:.1f} s; {note}")
         del model, runner
         gc.collect()
@@ -189,8 +219,8 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
 SEEDS = 32  # tried before a case is given up
 
 
-def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, log):
-    """Inputs, anchor, runs, geometry, spread and the seeds passed over, from the first seed without a near tie."""
+def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, stride, full_stages, log):
+    """Inputs, anchor, runs, geometry, spread, storage and the seeds passed over, from the first seed without a near tie."""
     config, passed = checkpoint.config, []
     block = int(checkpoint.value("block_size"))
     taps = checkpoint.value("target_layer_ids")
@@ -209,13 +239,17 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
         if tensors.head is not None:
             choices = checkpoint.value("selector_vocab_size") or config.vocab_size
             proposer = Proposer(checkpoint, tensors, make_anchor(candidate, choices, checkpoint.value("mask_token_id")))
+        storage = Storage(
+            stride=stride, full_stages=list(FULL_STAGES if full_stages is None else full_stages), seed=candidate,
+            context=context, taps=checkpoint.value("conv_kernel_size") or 1,
+        )  # fmt: skip
         try:
-            runs, geometry, largest = run_reference(checkpoint, tensors, inputs, rotary, proposer, log)
+            runs, geometry, largest = run_reference(checkpoint, tensors, inputs, rotary, proposer, storage, log)
         except NearTie as tie:
             log(f"  seed {candidate} is passed over: {tie}")
             passed.append({"seed": candidate, "why": str(tie)})
             continue
-        return inputs, proposer, runs, geometry, largest, candidate, passed
+        return inputs, proposer, runs, geometry, largest, storage, passed
     raise Refused(f"seeds {seed} to {seed + SEEDS - 1} all give near ties; the last one: {passed[-1]['why']}")
 
 
@@ -239,9 +273,10 @@ def generate(
         )
     rotary = rotary_dim(config)
     log(f"{portable(out)}: {checkpoint.family}, {len(tensors.record)} tensors, context {context}, start {start}")
-    inputs, proposer, runs, geometry, largest, used_seed, passed = make_run(
-        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, log=log
-    )
+    inputs, proposer, runs, geometry, largest, storage, passed = make_run(
+        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, stride=stride,
+        full_stages=full_stages, log=log,
+    )  # fmt: skip
     proposals = proposer.stage_names() if proposer is not None else []
     names = stage_names(config.num_hidden_layers, checkpoint.family, proposals)
     brackets = check_runs(runs, names)
@@ -270,7 +305,7 @@ def generate(
         "reference": packages.source_record(sys.modules[checkpoint.model_class.__module__]),
         "config_sha256": checkpoint.config_sha256,
         "tensors": tensors.record,
-        "seed": used_seed,
+        "seed": storage.seed,
         "adapters": adapters_of(checkpoint, tensors, rotary, proposals),
         "float32_orders": {"orders": 1 + ORDERS, "largest": largest},
     }
@@ -289,13 +324,7 @@ def generate(
         writer.tensor("inputs/positions", inputs.positions.to(torch.int32))
         if proposer is not None:
             writer.tensor("inputs/anchor", torch.tensor([anchor], dtype=torch.int32))
-        for run, _ in RUNS:
-            for name in names:
-                tensor = runs[run][name]
-                whole = stored_whole(name, FULL_STAGES if full_stages is None else full_stages)
-                every = 1 if whole else sample_stride(stride, row_length(name, list(tensor.shape)))
-                offset = sample_offset(used_seed, name, every, tensor.numel()) if every > 1 else 0
-                writer.tensor(f"stages/{run}/{name}", tensor, every, offset)
+        write_stages(writer, runs, names, storage)
         stored = writer.data_bytes
     size = out.stat().st_size
     worst = max(brackets, key=lambda row: row[1])

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 SCHEMA = "dflash-parity"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = {"oracle": 2, "vectors": 1}
+
+CHUNK_BYTES = 16 << 20  # HDF5 ends a chunk at 4 GiB; a dataset of more bytes than this is cut into blocks of rows
 
 # The 1.10 format stores the index of a one-chunk dataset in its header; older ones spend 2 KiB on a tree for it.
 LIBVER = ("v110", "v110")
@@ -48,7 +50,7 @@ class OracleWriter:
         self.file = file
         self.data_bytes = 0
         file.attrs.create("schema", text(SCHEMA))
-        file.attrs.create("schema_version", np.int32(SCHEMA_VERSION))
+        file.attrs.create("schema_version", np.int32(SCHEMA_VERSION[kind]))
         file.attrs.create("kind", text(kind))
 
     def document(self, name: str, record: dict) -> None:
@@ -63,21 +65,37 @@ class OracleWriter:
 
     def tensor(self, name: str, tensor: torch.Tensor, stride: int = 1, offset: int = 0) -> None:
         """Stores the whole tensor, or with a stride the elements offset, offset + stride, ... of its flattening."""
-        if not 1 <= tensor.dim() <= 4 or tensor.numel() == 0:
-            raise ValueError(f"{name}: shape {list(tensor.shape)} is not of rank 1 to 4 with at least one element")
-        shape = list(tensor.shape)
+        shape, labels = list(tensor.shape), {}
         if stride > 1:
             tensor = tensor.flatten()[offset::stride]
+            labels = {
+                "full_shape": np.array(shape, dtype="<i8"),
+                "sample_stride": np.int64(stride),
+                "sample_offset": np.int64(offset),
+            }
+        self._dataset(name, tensor, labels)
+
+    def rows(self, name: str, tensor: torch.Tensor, rows: list[int]) -> None:
+        """Stores whole rows of a tensor whose first dimension counts rows."""
+        self._dataset(name, tensor[rows], {"rows": np.array(rows, dtype="<i8")})
+
+    def sketches(self, seed: int) -> None:
+        """The group of the sketches, which says what their signs are made from."""
+        self.file.create_group("sketch").attrs.create("seed", np.int64(seed))
+
+    def _dataset(self, name: str, tensor: torch.Tensor, labels: dict) -> None:
+        if not 1 <= tensor.dim() <= 4 or tensor.numel() == 0:
+            raise ValueError(f"{name}: shape {list(tensor.shape)} is not of rank 1 to 4 with at least one element")
         logical, array = storage(tensor)
+        block = max(1, CHUNK_BYTES // (array.nbytes // len(array)))
         dataset = self.file.create_dataset(
-            name, data=array, chunks=array.shape, maxshape=array.shape, fletcher32=True, track_times=False
-        )
+            name, data=array, chunks=(min(len(array), block), *array.shape[1:]), maxshape=array.shape,
+            fletcher32=True, track_times=False,
+        )  # fmt: skip
         dataset.attrs.create("logical_dtype", text(logical))
         dataset.attrs.create("sha256", text(hashlib.sha256(array.tobytes()).hexdigest()))
-        if stride > 1:
-            dataset.attrs.create("full_shape", np.array(shape, dtype="<i8"))
-            dataset.attrs.create("sample_stride", np.int64(stride))
-            dataset.attrs.create("sample_offset", np.int64(offset))
+        for label, value in labels.items():
+            dataset.attrs.create(label, value)
         self.data_bytes += array.nbytes
 
 

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from capture import Capture
 from proposals import INTEGER_STAGES, NearTie
+from sketch import sketch_distances
 from stages import row_length
 from transformers import DynamicCache
 
@@ -123,15 +124,29 @@ def one_order(runner, proposer, order: int) -> dict[str, torch.Tensor]:
     return stages
 
 
-def spread(runner, proposer, truth: dict[str, torch.Tensor], own: dict[str, torch.Tensor]) -> dict[str, list[float]]:
-    """The largest distances of any order from `truth`, the reference's own included, by stage."""
-    largest = {name: distances(name, own[name], truth[name]) for name in truth if name not in INTEGER_STAGES}
+def spread(runner, proposer, truth: dict, own: dict, sketches) -> dict[str, list[float]]:
+    """The largest distances of any order from `truth`, the reference's own included, by stage. A stage that `sketches`
+    (NAME, tensor -> its sketch; None for a stage stored whole) knows has those of its sketch under NAME#sketch too."""
+    floats = [name for name in truth if name not in INTEGER_STAGES]
+    expected = {name: sketches(name, truth[name]) for name in floats}
+    largest: dict[str, tuple[float, float]] = {}
+
+    def measure(stages):
+        for name in floats:
+            if name not in stages:
+                continue
+            found = {name: distances(name, stages[name], truth[name])}
+            if expected[name] is not None:
+                width = row_length(name, list(truth[name].shape))
+                found[f"{name}#sketch"] = sketch_distances(sketches(name, stages[name]), expected[name], width)
+            for label, pair in found.items():
+                largest[label] = tuple(map(max, largest.get(label, pair), pair))
+
+    measure(own)
     for order in range(1, ORDERS + 1):
         stages = one_order(runner, proposer, order)
         for name in INTEGER_STAGES:
             if name in truth and not torch.equal(stages[name], truth[name]):
                 raise NearTie(f"{name} is {truth[name].tolist()} in float64 and {stages[name].tolist()} in order {order}")
-        for name in largest.keys() & stages.keys():
-            found = distances(name, stages[name], truth[name])
-            largest[name] = tuple(max(pair) for pair in zip(largest[name], found, strict=True))
+        measure(stages)
     return {name: [float(f"{value:.6g}") for value in pair] for name, pair in sorted(largest.items())}

@@ -5,6 +5,10 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import math
+from dataclasses import dataclass
+
+BOTH = ("k_proj", "attn.v", "k_norm", "k_rope", "rope.cos", "rope.sin")  # rows of the context and of the block
+CONVOLVED = ("attn.norm", "attn.o_proj", "mlp.norm", "mlp.down")  # what a convolution takes
 
 BEFORE_LAYERS = ("ctx.fc", "ctx.features", "rope.inv_freq", "rope.cos", "rope.sin")
 IN_LAYER = (
@@ -15,8 +19,10 @@ IN_LAYER = (
 
 # What is stored whole beside a sampling stride, unless a case names its own.
 FULL_STAGES = ("ctx.features", "final", "layers.*.out")
-# Small, and read as a whole: a sampled table or a sampled list of tokens would tell nothing.
-ALWAYS_WHOLE = ("rope.*", "select.*", "markov.tokens", "confidence.*")
+# Small, and read as a whole: a sampled list of tokens would tell nothing.
+ALWAYS_WHOLE = ("rope.inv_freq", "select.*", "markov.tokens", "confidence.*")
+TABLES, TABLE_LIMIT = ("rope.cos", "rope.sin"), 1 << 16  # tables of that many values are small too
+ROW_LIMIT = 1 << 16  # longer rows (logits of a real vocabulary) are not stored whole beside samples
 
 
 def stage_names(layers: int, family: str, proposals: list[str]) -> list[str]:
@@ -26,8 +32,42 @@ def stage_names(layers: int, family: str, proposals: list[str]) -> list[str]:
     return [*BEFORE_LAYERS, *names, "final", *proposals, "kv.k", "kv.v"]
 
 
-def stored_whole(name: str, full_stages=FULL_STAGES) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*ALWAYS_WHOLE, *full_stages))
+@dataclass(frozen=True)
+class Storage:
+    """What a case stores of a stage: all of it, or samples and some whole rows."""
+
+    stride: int  # wanted
+    full_stages: list[str]
+    seed: int
+    context: int
+    taps: int = 1  # of a convolution: that many rows of its inputs make one of its rows
+
+    def samples(self, name: str, shape: list[int]) -> tuple[int, int]:
+        """Stride and offset; 1 and 0 for a stage that is stored whole."""
+        globs = (*ALWAYS_WHOLE, *self.full_stages)
+        total = math.prod(shape)
+        if any(fnmatch.fnmatchcase(name, glob) for glob in globs) or (name in TABLES and total <= TABLE_LIMIT):
+            return 1, 0
+        stride = sample_stride(self.stride, row_length(name, shape), total)
+        return stride, sample_offset(self.seed, name, stride, total) if stride > 1 else 0
+
+    def sampled(self, name: str, shape: list[int]) -> bool:
+        return self.samples(name, shape)[0] > 1
+
+    def rows(self, name: str, shape: list[int]) -> list[int]:
+        """The rows of a sampled stage that are stored whole: one of the context and the block's last, and of a
+        convolution's inputs as many before it as the convolution takes."""
+        if row_length(name, shape) > ROW_LIMIT:
+            return []
+        context, last = self.context // 2, shape[0] - 1
+        if name in ("kv.k", "kv.v"):
+            return [layer * self.context + context for layer in range(shape[0])]
+        if name.startswith("ctx."):
+            return [context]
+        if name.endswith(BOTH):
+            return [context, last]
+        before = self.taps if name.endswith(CONVOLVED) else 1
+        return list(range(max(0, last + 1 - before), last + 1))
 
 
 def sample_offset(seed: int, name: str, stride: int, total: int) -> int:
@@ -44,11 +84,11 @@ def row_length(name: str, shape: list[int]) -> int:
     return math.prod(shape[1:]) if len(shape) > 1 else shape[0]
 
 
-def sample_stride(wanted: int, row: int) -> int:
-    """The stride nearest to the one wanted that samples every row (at most its length) and every column (no common
-    divisor with its length); 1, which is the whole tensor, when there is none."""
+def sample_stride(wanted: int, row: int, total: int) -> int:
+    """The stride nearest to the one wanted without a common divisor with a row's length, so that samples wander
+    through the columns; 1, which is the whole tensor, where nothing is left out."""
     for distance in range(row + wanted):
         for stride in (wanted + distance, wanted - distance):
-            if 1 <= stride <= row and math.gcd(stride, row) == 1:
-                return stride
+            if stride >= 1 and math.gcd(stride, row) == 1:
+                return min(stride, total)
     return 1

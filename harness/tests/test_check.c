@@ -249,5 +249,6 @@ Suite *suite_check(void) {
     check_add_rounds(suite);
     check_add_heads(suite);
     check_add_ids(suite);
+    check_add_sketches(suite);
     return suite;
 }

@@ -307,7 +307,7 @@ static df_status evaluate_whole(rig *r, const dp_stage_values *values, const cha
                              .values = values};
     const int64_t count = dp_dims_product(spec->rank, spec->dim);
     *out = calloc((size_t)count, sizeof **out);
-    return dp_evaluate(&e, spec, &(dp_selection){0, 1, count}, r->engine->pool, *out, &r->err);
+    return dp_evaluate(&e, spec, &(dp_selection){.stride = 1, .count = count}, r->engine->pool, *out, &r->err);
 }
 
 /* Admission refuses such an oracle first; whoever evaluates from ids reads by none that has no row all the same. */

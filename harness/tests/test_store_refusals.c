@@ -56,8 +56,8 @@ END_TEST
 
 START_TEST(another_schema_version_is_refused_with_both_numbers) {
     sf_write_good();
-    sf_set_int("/", "schema_version", 2);
-    sf_expect_refusal("oracle.schema.version", "expected schema version 1, found 2");
+    sf_set_int("/", "schema_version", 3);
+    sf_expect_refusal("oracle.schema.version", "expected schema version 2, found 3");
 }
 END_TEST
 
