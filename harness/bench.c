@@ -81,6 +81,7 @@ static df_status measure_check(dp_bench *b, df_error *err) {
     struct rusage usage;
     dp_result result;
     const dp_check_options options = {.checkpoint = b->checkpoint,
+                                      .head = b->head,
                                       .oracle = b->oracle,
                                       .precision = b->precision,
                                       .threads = b->threads_asked,

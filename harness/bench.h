@@ -20,6 +20,7 @@ typedef struct dp_work {
 typedef struct dp_bench {
     /* what to measure */
     const char *name, *checkpoint;
+    const char *head;   /* FILE[:TENSOR] of the check's output head; NULL: the checkpoint's own */
     const char *oracle; /* NULL: no check is run, its figures are 0 */
     const char *python; /* interpreter with the reference's packages; NULL: no side-by-side */
     df_precision precision;

@@ -159,6 +159,7 @@ static int bench_case(dp_bench *b, const words *w, const dp_run_options *run, co
         b->name = item->name;
         b->checkpoint = item->checkpoint;
         b->oracle = item->oracle;
+        b->head = item->head;
         b->precision = item->precision;
         code = run_bench(b, w, run, command);
     }

@@ -129,6 +129,7 @@ static int check_destinations(const dp_case_list *list, const char *path, const 
     for (int i = 0; i < list->count; i++) {
         dp_destination_spare(&files, list->item[i].oracle);
         dp_destination_spare(&files, list->item[i].synth_config);
+        dp_destination_spare_head(&files, list->item[i].head);
         dp_destination_spare_checkpoint(&files, list->item[i].checkpoint);
     }
     return dp_destinations_check(&files);

@@ -165,7 +165,9 @@ static df_status compare_weights(two files, bool across, int *others, df_error *
 static df_status compare_heads(two files, df_error *err) {
     bool other = false;
     if (dp_oracle_input_info(files.a, "anchor") == NULL) return DF_OK;
-    return compare_tensor(files, "compare.head.differs", "lm_head.weight", provenance(files.a, "head"),
+    const cJSON *a = provenance(files.a, "head");
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(a, "tensor"));
+    return compare_tensor(files, "compare.head.differs", name != NULL ? name : "lm_head.weight", a,
                           provenance(files.b, "head"), false, &other, err);
 }
 

@@ -9,7 +9,8 @@
 
 void dp_head_source_parse(const char *text, dp_head_source *out) {
     const char *colon = strrchr(text, ':');
-    if (colon == NULL || colon == text || colon[1] == '\0' || access(text, F_OK) == 0) colon = NULL;
+    if (colon == NULL || colon == text || colon[1] == '\0' || strchr(colon, '/') != NULL || access(text, F_OK) == 0)
+        colon = NULL;
     const int length = (int)(colon != NULL ? (size_t)(colon - text) : strlen(text));
     out->tensor = colon != NULL ? colon + 1 : NULL;
     snprintf(out->file, sizeof out->file, "%.*s", length, text);

@@ -21,8 +21,8 @@ typedef struct dp_head_source {
     const char *tensor; /* a part of the text that was parsed; NULL: by rule (df_table_load) */
 } dp_head_source;
 
-/* What follows the last colon is a tensor's name, unless a file of the whole text is there. A text that is too long
- * leaves the file cut, which then does not exist. */
+/* What follows the last colon is a tensor's name, unless it has a slash or a file of the whole text is there. A text
+ * that is too long leaves the file cut, which then does not exist. */
 void dp_head_source_parse(const char *text, dp_head_source *out);
 
 /* Loads the head that `text` says; NULL: the checkpoint's own lm_head.weight, and *out NULL when it has none. An

@@ -29,9 +29,9 @@ NUMPY = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")
 
 
 def split_source(text: str) -> tuple[Path, str | None]:
-    """FILE or FILE:TENSOR; a file of the whole text is never taken apart."""
+    """FILE or FILE:TENSOR; a file of the whole text is never taken apart, and a name has no slash."""
     file, colon, tensor = text.rpartition(":")
-    if not (file and colon and tensor) or os.path.exists(text):
+    if not (file and colon and tensor) or "/" in tensor or os.path.exists(text):
         return Path(text), None
     return Path(file), tensor
 

@@ -96,6 +96,15 @@ class HeadTest(OracleTest):
 
 
 class BothSides(HeadTest):
+    def test_the_option_is_a_file_or_a_file_and_a_name(self):
+        self.assertEqual(split_source("a/b.safetensors"), (Path("a/b.safetensors"), None))
+        self.assertEqual(split_source("a:b/c.safetensors:model.x"), (Path("a:b/c.safetensors"), "model.x"))
+        self.assertEqual(split_source("a:b/c.safetensors"), (Path("a:b/c.safetensors"), None))
+        self.assertEqual(split_source("a.safetensors:"), (Path("a.safetensors:"), None))
+        odd = self.folder / "odd:name"
+        odd.write_bytes(b"")
+        self.assertEqual(split_source(str(odd)), (odd, None))
+
     def test_they_take_the_same_tensor(self):
         for names, taken in NAMES:
             with self.subTest(names=names):

@@ -426,6 +426,12 @@ class TheCommand(OracleTest):
         code, said = run("--cases", self.folder / "cases.json")
         self.assertEqual(code, 3)
         self.assertIn("checkpoint is 3, expected str", said)
+        case = {"name": "a", "checkpoint": "a", "oracle": "a.h5", "context": 4, "start": 9, "input_seed": 1,
+                "input_profile": "unit", "sample_stride": 1, "lm_head": True}  # fmt: skip
+        (self.folder / "cases.json").write_text(json.dumps({"schema": 1, "cases": [case]}))
+        code, said = run("--cases", self.folder / "cases.json")
+        self.assertEqual(code, 3)
+        self.assertIn("lm_head is True, expected FILE or FILE:TENSOR", said)
 
     def test_a_block_that_starts_inside_its_context_is_refused(self):
         code, said = run("--checkpoint", self.checkpoint("plain"), "--out", self.folder / "o.h5", "--context", 24,

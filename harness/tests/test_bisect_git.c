@@ -178,6 +178,24 @@ START_TEST(a_search_shows_a_terminal_how_far_it_is) {
 }
 END_TEST
 
+/* The steps run in folders of their own, so the file of a head reaches them by its whole path, its tensor as it was. */
+START_TEST(the_head_that_was_named_reaches_every_step) {
+    char fake[1024];
+    commit("good", "start");
+    commit("bad", "breaks the norm");
+    snprintf(fake, sizeof fake,
+             "mkdir -p build-bisect && printf '%%s\\n' '#!/bin/sh' "
+             "'for w; do case $p in --out) o=$w;; --lm-head) h=$w;; esac; p=$w; done' "
+             "'test -f \"${h%%:*}\" && test \"${h##*:}\" = the.head && cp \"%s/$(cat which)\" \"$o\"' "
+             ">build-bisect/dflash-parity && chmod +x build-bisect/dflash-parity",
+             sf_folder);
+    child_expect(CHILD("bisect", "--repo", repository, "--build", fake, "--good", "HEAD~1", "--bad", "HEAD",
+                       "--checkpoint", "fixtures/small/tiny-plain", "--oracle", "oracles/tiny-plain.h5", "--lm-head",
+                       "fixtures/small/tiny-dflash2/model.safetensors:the.head"),
+                 1, "revisions built, 0 skipped", "");
+}
+END_TEST
+
 START_TEST(an_interruption_ends_the_step_and_removes_the_scratch_copy) {
     commit("good", "start");
     commit("bad", "a");
@@ -214,6 +232,7 @@ void bisect_add_git(Suite *suite) {
     tcase_add_test(tests, a_merge_stands_for_the_branch_that_it_brought_in);
     tcase_add_test(tests, ends_that_make_no_search_are_refused);
     tcase_add_test(tests, a_search_shows_a_terminal_how_far_it_is);
+    tcase_add_test(tests, the_head_that_was_named_reaches_every_step);
     tcase_add_test(tests, an_interruption_ends_the_step_and_removes_the_scratch_copy);
     suite_add_tcase(suite, tests);
 }

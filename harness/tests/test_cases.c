@@ -107,6 +107,19 @@ START_TEST(a_recipe_key_of_the_wrong_type_is_refused) {
 }
 END_TEST
 
+START_TEST(the_head_of_a_case_is_a_file_or_none) {
+    dp_case_list list;
+    put_list("\"lm_head\":\"target.safetensors:model.embed_tokens.weight\",", "");
+    read_list(&list);
+    ck_assert_str_eq(list.item[0].head, "target.safetensors:model.embed_tokens.weight");
+    dp_cases_release(&list);
+    put_list("\"lm_head\":\"\",", "");
+    assert_refused("cases.entry", "lm_head, FILE or FILE:TENSOR");
+    put_list("\"lm_head\":true,", ""); /* the recipe's key, in the wrong place */
+    assert_refused("cases.entry", "lm_head, FILE or FILE:TENSOR");
+}
+END_TEST
+
 START_TEST(an_extra_that_is_false_is_the_same_as_none) {
     dp_case_list list;
     put_list("\"precision\":\"stored\",", ",\"lm_head\":false,\"codebook_suffix\":false");
@@ -156,6 +169,7 @@ Suite *suite_cases(void) {
     tcase_add_test(tcase, a_recipe_key_that_does_not_exist_is_refused);
     tcase_add_test(tcase, a_case_key_that_does_not_exist_is_refused);
     tcase_add_test(tcase, a_recipe_key_of_the_wrong_type_is_refused);
+    tcase_add_test(tcase, the_head_of_a_case_is_a_file_or_none);
     tcase_add_test(tcase, an_extra_that_is_false_is_the_same_as_none);
     tcase_add_test(tcase, a_checkpoint_whose_recipe_gained_a_head_is_written_again);
     suite_add_tcase(suite, tcase);

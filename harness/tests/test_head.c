@@ -190,6 +190,9 @@ START_TEST(the_option_is_a_file_or_a_file_and_a_name) {
     dp_head_source_parse("a:b/c.safetensors:model.x.weight", &source);
     ck_assert_str_eq(source.file, "a:b/c.safetensors");
     ck_assert_str_eq(source.tensor, "model.x.weight");
+    dp_head_source_parse("a:b/c.safetensors", &source);
+    ck_assert_str_eq(source.file, "a:b/c.safetensors");
+    ck_assert_ptr_null(source.tensor);
     dp_head_source_parse("a.safetensors:", &source);
     ck_assert_str_eq(source.file, "a.safetensors:");
     ck_assert_ptr_null(source.tensor);
