@@ -58,7 +58,7 @@ help:
 	@echo 'make bench     times and memory of the full-size case, as a table and as reports/out/bench.json'
 	@echo 'make build     build/dflash-parity alone'
 	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
-	@echo 'make sanitize  the test suites under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make sanitize  the test suites under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make gpu-record NAME=x  on a machine with a GPU: run everything there, write reports/gpu/x.record.json'
 	@echo 'make release-check  fails unless the records of GPUs were made of these sources'
 	@echo 'make format    clang-format over the sources'
@@ -109,8 +109,10 @@ run-bench: $(BUILD)/dflash-parity
 	    $(if $(wildcard $(VENV)/ready),--torch $(VENV)/bin/python)
 	gnuplot -d reports/cost.gp
 
+# A test that leaks fails as well, in its own process and in the programs that it starts (the suite `sanitizer` sees that
+# leaks are looked for at all).
 sanitize: setup
-	@$(MAKE) --no-print-directory run-test BUILD=$(BUILD)/sanitize \
+	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory run-test BUILD=$(BUILD)/sanitize \
 	    EXTRA_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' EXTRA_LDFLAGS='-fsanitize=address,undefined'
 
 # One short line a file; V=1 shows the commands.

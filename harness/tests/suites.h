@@ -5,6 +5,7 @@
 #include <check.h>
 
 #define DP_SUITES(X)                                                                                                   \
+    X(sanitizer)                                                                                                       \
     X(dtype)                                                                                                           \
     X(mathfn)                                                                                                          \
     X(tanh)                                                                                                            \

@@ -3,8 +3,8 @@
  * caller's current device, which no call may leave changed. And programs that a resident kernel does not know, which
  * must end as failures of the device.
  */
-#include "check_case.h"
 #include "cuda_case.h"
+#include "run_check.h"
 
 #ifdef DF_WITH_CUDA
 #include "cuda/cuda_engine.h"
