@@ -24,10 +24,10 @@ static dp_approx stretched(const df_rope_config *rope, double inv, double relati
 }
 
 /* kept share + stretched (1 - share), each product and the sum rounded; `share` is off by at most `off`, and its
- * complements by a rounding of 1 each. */
+ * complement and the complement of that, which the two are multiplied by, by a rounding of their own size each. */
 static dp_approx mixed(dp_approx kept, dp_approx slow, double share, double off, double unit) {
     const double a = kept.value * share, b = slow.value * (1.0 - share);
-    const double moved = fabs(kept.value - slow.value) * off + 2.0 * unit * (kept.value + slow.value);
+    const double moved = fabs(kept.value - slow.value) * off + 2.0 * unit * (a + slow.value);
     const double own = kept.error * share + slow.error * (1.0 - share) + (kept.error + slow.error) * off;
     const double sum = a + b + moved + own;
     return (dp_approx){.value = a + b, .error = moved + own + 3.0 * unit * sum};
@@ -36,6 +36,14 @@ static dp_approx mixed(dp_approx kept, dp_approx slow, double share, double off,
 static double yarn_correction(const df_rope_config *rope, double turns) {
     return (double)rope->rotary_dim * log((double)rope->original_max_position / (turns * two_pi)) /
            (2.0 * log(rope->theta));
+}
+
+/* x cut to 0..1, for an x that is off by at most *off: beyond the ends the error is cut off too. */
+static double clamped(double x, double *off) {
+    const double low = fmin(fmax(x - *off, 0.0), 1.0), high = fmin(fmax(x + *off, 0.0), 1.0);
+    const double cut = fmin(fmax(x, 0.0), 1.0);
+    *off = fmax(high - cut, cut - low);
+    return cut;
 }
 
 /* How much of the frequency is stretched: 0 for the fast ones, 1 for the slow ones. *off: of the float32 ramp. */
@@ -50,7 +58,7 @@ static double yarn_ramp(const df_rope_config *rope, int i, double unit, double *
     if (low == high) high += 0.001; /* the reference's guard, part of the definition */
     const double ramp = ((double)i - low) / (high - low);
     *off = (unit * low + unit * fabs((double)i - low)) / (high - low) * (1.0 + 2.0 * unit) + 2.0 * unit * fabs(ramp);
-    return fmin(fmax(ramp, 0.0), 1.0);
+    return clamped(ramp, off);
 }
 
 /* llama3: how much of the frequency is kept. Outside 0..1 the reference takes one of the ends, where the two agree. */
@@ -60,7 +68,7 @@ static double llama3_share(const df_rope_config *rope, double inv, double relati
     const double share = (turns - rope->low_freq_factor) / span;
     const double moved = turns * (relative + 6.0 * unit) + rope->low_freq_factor * unit; /* 1/inv, 2 pi, 1/, product */
     *off = moved / span * (1.0 + 2.0 * unit) + 3.0 * unit * fabs(share);
-    return fmin(fmax(share, 0.0), 1.0);
+    return clamped(share, off);
 }
 
 /* The table is float32 by definition, and the reference's table is too: its roundings are bounded in float32 whatever

@@ -2,6 +2,7 @@
  * test_bounds.c - the table of constants behind the bounds, the bars that follow from it, and sums whose errors are
  * known.
  */
+#include "bounds_case.h"
 #include "suites.h"
 
 #include "chain.h"
@@ -370,5 +371,6 @@ Suite *suite_bounds(void) {
     tcase_add_test(tests, a_bound_that_is_not_finite_is_no_pass);
     tcase_add_test(tests, a_product_that_underflows_is_covered);
     suite_add_tcase(suite, tests);
+    bounds_add_any_order(suite);
     return suite;
 }

@@ -32,6 +32,30 @@ START_TEST(an_exact_reference_leaves_room_for_one_rounding) {
 }
 END_TEST
 
+/* A row shares the error of its root, so that a norm of one row has one draw of it. */
+START_TEST(a_norm_has_room_for_what_a_norm_rounds) {
+    const dp_difference bracket = {.count = 4, .l2_rel = 0x1p-25, .max_rel = 0x1p-25, .largest_in_row = 3};
+    const dp_stage_spec many = {.name = "layers.0.attn.norm", .stage = DF_STAGE_ATTN_NORM, .rank = 2, .dim = {64, 64}};
+    dp_stage_spec one = many;
+    one.dim[0] = 1;
+    const dp_bar bar = dp_bar_chained(&many, &bracket, 1.0), alone = dp_bar_chained(&one, &bracket, 1.0);
+    /* 64 squares in a chain: 64/9; the quotient 1/3 and the sum with eps 1/2; of these a quarter. Root, inverse and two
+     * products, 1/3 each. */
+    const double cost = 0x1p-24 * sqrt((64.0 / 9.0 + 5.0 / 6.0) / 4.0 + 4.0 / 3.0);
+    ck_assert_double_eq_tol(bar.floor_l2_rel, cost, 1e-12 * cost);
+    ck_assert_double_eq_tol(bar.l2_rel, 4 * cost, 1e-12 * cost);
+    ck_assert_double_eq_tol(bar.floor_max_rel, 3 * cost * fmax(1.0, dp_peak_bar(64) / 8), 1e-12 * cost);
+    ck_assert_str_eq(bar.origin, "4 x what its own operations round (L2), 8 x what its own operations round (max)");
+    ck_assert_double_eq_tol(alone.l2_rel, dp_noise_bar(1) * cost, 1e-12 * cost); /* one draw */
+    ck_assert(alone.l2_rel > 1.5 * bar.l2_rel);
+    dp_stage_spec confidence = {.name = "confidence.raw", .stage = DF_STAGE_CONFIDENCE_RAW, .rank = 1, .dim = {1}};
+    const double one_slot = dp_own_floor(&confidence, 1.0).l2;
+    confidence.dim[0] = 64;
+    ck_assert(one_slot > 1.5 * dp_own_floor(&confidence, 1.0).l2);
+    ck_assert_double_eq(dp_own_floor(&sums, 1.0).l2, 0x1p-24); /* many draws: no more than a rounding */
+}
+END_TEST
+
 START_TEST(each_measure_says_what_its_own_bar_rests_on) {
     const dp_difference bracket = {.count = 4, .l2_rel = 1e-9, .max_rel = 1e-5, .largest_in_row = 3};
     const dp_bar bar = dp_bar_chained(&sums, &bracket, 1.0);
@@ -141,6 +165,7 @@ void compare_add_envelope(Suite *suite) {
     TCase *tests = tcase_create("envelope");
     tcase_add_test(tests, the_bar_is_the_bracket_times_its_factor);
     tcase_add_test(tests, an_exact_reference_leaves_room_for_one_rounding);
+    tcase_add_test(tests, a_norm_has_room_for_what_a_norm_rounds);
     tcase_add_test(tests, each_measure_says_what_its_own_bar_rests_on);
     tcase_add_test(tests, a_coarser_class_has_bars_as_much_wider_as_its_roundings);
     tcase_add_test(tests, headroom_is_the_share_of_the_tighter_measure);
