@@ -42,6 +42,7 @@ from proposals import NearTie, Proposer, check_margins
 from refusal import Refused
 from rope import float64_table, rotary_dim
 from runner import Runner
+from spacing import check_gaps, gaps_text, parse_gaps
 from stages import FULL_STAGES, row_length, sample_offset, sample_stride, stage_names, stored_whole
 from weights import HEAD, Tensors
 
@@ -66,7 +67,7 @@ def portable(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
-def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[str]:
+def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str], spaced: bool) -> list[str]:
     config = checkpoint.config
     notes = [
         "torch runs with ATEN_CPU_CAPABILITY=default, so that its float32 pow makes the same frequency table on every "
@@ -94,6 +95,11 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
                 "partial rotation: the upstream rotary module ignores partial_rotary_factor for the default type; its "
                 "table was made by transformers' linear scaling with factor 1, which honours it"
             )
+    if spaced:
+        notes.append(
+            "positions have gaps: upstream rotates by them, but its masks count rows; its mask function was asked about a "
+            "context without gaps, and the rows that exist were picked from its answer"
+        )
     if tensors.ignored:
         notes.append(f"ignored tensors: {', '.join(tensors.ignored)}")
     if checkpoint.family == "dspark":
@@ -192,7 +198,7 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
 SEEDS = 32  # tried before a case is given up
 
 
-def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, log):
+def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, gaps, log):
     """Inputs, anchor, runs, geometry, spread and the seeds passed over, from the first seed without a near tie."""
     config, passed = checkpoint.config, []
     block = int(checkpoint.value("block_size"))
@@ -207,6 +213,7 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             taps=len(taps),
             hidden=config.hidden_size,
             embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
+            gaps=gaps,
         )
         proposer = None
         if tensors.head is not None:
@@ -224,7 +231,7 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
 
 def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
-    full_stages: list[str] | None, table: bool, log, head_file: Path | None = None,
+    full_stages: list[str] | None, table: bool, log, head_file: Path | None = None, gaps: list[list[int]] = (),
 ) -> None:  # fmt: skip
     if context < 1 or start < context or seed < 0 or stride < 1:
         raise Refused(
@@ -243,7 +250,7 @@ def generate(
     rotary = rotary_dim(config)
     log(f"{portable(out)}: {checkpoint.family}, {len(tensors.record)} tensors, context {context}, start {start}")
     inputs, proposer, runs, geometry, largest, used_seed, passed = make_run(
-        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, log=log
+        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, gaps=gaps, log=log
     )
     proposals = proposer.stage_names() if proposer is not None else []
     names = stage_names(config.num_hidden_layers, checkpoint.family, proposals)
@@ -261,6 +268,8 @@ def generate(
         command += ["--lm-head", portable(head_file)]
     if precision != "stored":
         command += ["--precision", precision]
+    if gaps:
+        command += ["--gaps", gaps_text(gaps)]
     if full_stages is not None:
         command += ["--full-stages", ",".join(full_stages)]
     command += ["--threads", str(torch.get_num_threads())]  # the matrix library's sums depend on their number
@@ -272,7 +281,7 @@ def generate(
         "config_sha256": checkpoint.config_sha256,
         "tensors": tensors.record,
         "seed": used_seed,
-        "adapters": adapters_of(checkpoint, tensors, rotary, proposals),
+        "adapters": adapters_of(checkpoint, tensors, rotary, proposals, bool(gaps)),
         "float32_orders": {"orders": 1 + ORDERS, "largest": largest},
     }
     if precision != "stored":
@@ -332,6 +341,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--precision", choices=MODES, default="stored", help="how the matrices are held (default stored)")
     parser.add_argument("--full-stages", metavar="GLOB,...", help="stages stored whole beside a sampling stride")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="torch threads (default 2)")
+    parser.add_argument("--gaps", metavar="ROW:N,...", help="leave N positions out before these rows of the context")
     parser.add_argument("--table", action="store_true", help="print the bracket of every stage")
     options = parser.parse_args(argv)
     single = {name: getattr(options, name) for name in ("out", "context", "start", "seed")}
@@ -339,8 +349,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--checkpoint needs --out, --context, --start and --seed, and takes no --only")
     if options.cases and any(value is not None for value in single.values()):
         parser.error("--cases takes no --out, --context, --start or --seed; they come from the list")
-    if options.cases and (options.precision != "stored" or options.full_stages or options.lm_head):
-        parser.error("--cases takes no --precision, --full-stages or --lm-head; they come from the list")
+    if options.cases and (options.precision != "stored" or options.full_stages or options.lm_head or options.gaps):
+        parser.error("--cases takes no --precision, --full-stages, --gaps or --lm-head; they come from the list")
     if options.threads < 1:
         parser.error("--threads must be at least 1")
     return options
@@ -359,6 +369,8 @@ def main(argv: list[str]) -> int:
             raise RuntimeError(f"torch runs with CPU capability {capability}, expected DEFAULT")
         torch.set_num_threads(options.threads)
         if options.checkpoint:
+            gaps = parse_gaps(options.gaps) if options.gaps else []
+            check_gaps(gaps, "--gaps")
             generate(
                 options.checkpoint,
                 options.out,
@@ -372,6 +384,7 @@ def main(argv: list[str]) -> int:
                 table=options.table,
                 log=log,
                 head_file=options.lm_head,
+                gaps=gaps,
             )
             return 0
         cases = read_cases(options.cases, options.only)
@@ -390,6 +403,7 @@ def main(argv: list[str]) -> int:
                 profile=case["input_profile"],
                 precision=case.get("precision", "stored"),
                 full_stages=case.get("full_stages"),
+                gaps=case.get("gaps", []),
                 table=options.table,
                 log=log,
             )
