@@ -47,10 +47,12 @@ static df_status ask_cases(const dp_case_list *list, const char *filter, const d
         const df_status status = dp_sensitivity_of(item, field, &applies, &found, err);
         if (status != DF_OK) return status;
         out->tried += applies;
-        if (!applies || found.noticed <= out->best.noticed) continue;
-        out->best = found;
-        out->by = item;
-        if (found.noticed >= field->expected) return DF_OK;
+        if (!applies) continue;
+        if (found.noticed > out->best.noticed) {
+            out->best = found;
+            out->by = item;
+        }
+        if (out->best.noticed >= field->expected) return DF_OK;
     }
     return DF_OK;
 }
