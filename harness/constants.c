@@ -45,9 +45,9 @@ static bool take(expression *e, const char *word) {
 
 /* The latest constant of that name, this file's own first. */
 static bool look_up(const reader *r, const char *name, size_t length, int64_t *value) {
-    const dp_constant *found = NULL;
+    const dp_source_constant *found = NULL;
     for (int i = 0; i < r->list->count; i++) {
-        const dp_constant *c = &r->list->item[i];
+        const dp_source_constant *c = &r->list->item[i];
         const bool own = strcmp(c->file, r->file) == 0;
         if (strlen(c->name) == length && strncmp(c->name, name, length) == 0 &&
             (own || found == NULL || strcmp(found->file, r->file) != 0))
@@ -99,7 +99,7 @@ static int64_t level(expression *e, int depth) {
 
 static df_status add(const reader *r, const char *name, size_t length, const char *value, const char *end) {
     expression e = {value, end, r, false};
-    dp_constant c = {.value = level(&e, 0)};
+    dp_source_constant c = {.value = level(&e, 0)};
     skip_space(&e);
     if (e.bad || e.at != e.end) return DF_OK;
     if (length >= sizeof c.name || strlen(r->file) >= sizeof c.file)
@@ -108,7 +108,7 @@ static df_status add(const reader *r, const char *name, size_t length, const cha
                        r->file, (int)length, name);
     memcpy(c.name, name, length);
     strcpy(c.file, r->file);
-    dp_constant *grown = realloc(r->list->item, (size_t)(r->list->count + 1) * sizeof *grown);
+    dp_source_constant *grown = realloc(r->list->item, (size_t)(r->list->count + 1) * sizeof *grown);
     if (grown == NULL) return df_fail_memory(r->err, "the list of constants", sizeof *grown);
     r->list->item = grown;
     r->list->item[r->list->count++] = c;

@@ -10,14 +10,14 @@
 
 #include "dflash.h"
 
-typedef struct dp_constant {
+typedef struct dp_source_constant {
     char file[96]; /* below the folder, "cuda/program.h" */
     char name[64];
     int64_t value;
-} dp_constant;
+} dp_source_constant;
 
 typedef struct dp_constant_list {
-    dp_constant *item; /* owned, by file, in the order of the text */
+    dp_source_constant *item; /* owned, by file, in the order of the text */
     int count;
 } dp_constant_list;
 

@@ -337,8 +337,8 @@ static void hold(dp_reach *reach, quantity which, const measured *cases, int cou
 }
 
 /* Adds the lines of one constant to the result, which has room for them. */
-static void add_constant(const dp_constant *constant, const dp_constant_list *all, const measured *cases, int count,
-                         dp_coverage *out) {
+static void add_constant(const dp_source_constant *constant, const dp_constant_list *all, const measured *cases,
+                         int count, dp_coverage *out) {
     const int before = out->count;
     for (size_t i = 0; i < sizeof rules / sizeof *rules && out->count < before + MOST_LINES; i++) {
         const rule *r = &rules[i];

@@ -14,7 +14,7 @@
 
 /* One constant held against one quantity. */
 typedef struct dp_reach {
-    const dp_constant *constant;
+    const dp_source_constant *constant;
     const char *quantity; /* NULL: no size, for `reason` */
     const char *reason;   /* NULL: neither quantity nor reason is known */
     int64_t threshold;    /* the constant in units of the quantity */
