@@ -55,7 +55,7 @@ static const char *read_recipe(const cJSON *synth, dp_case *item) {
     if (dtype == NULL || !dp_synth_parse_dtype(dtype, &item->synth.dtype))
         return "synth.dtype, one of bf16, f16 and f32";
     if (profile == NULL || !dp_synth_parse_profile(profile, &item->synth.profile))
-        return "synth.profile, one of unit and hot";
+        return "synth.profile, one of unit, hot and sharp";
     item->synth.seed = (uint64_t)seed->valuedouble;
     return read_extras(synth, &item->synth.extras);
 }
@@ -80,7 +80,7 @@ static const char *read_case(const cJSON *object, dp_case *item) {
 static bool known_case_key(const char *key) {
     static const char *const known[] = {"name",        "checkpoint",    "oracle", "stored",     "precision",
                                         "synth",       "context",       "start",  "input_seed", "input_profile",
-                                        "full_stages", "sample_stride", "lm_head"};
+                                        "full_stages", "sample_stride", "lm_head", "gaps"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i]) == 0) return true;
     return false;

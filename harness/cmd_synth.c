@@ -29,7 +29,8 @@ static const char HELP[] =
     "  --seed N          an unsigned 64-bit number\n"
     "  --out DIR         made when missing; files of the same names are replaced\n"
     "  --dtype TYPE      bf16 (default), f16 or f32\n"
-    "  --profile NAME    unit (default): activations of ordinary size; hot: late residual streams of 1e3 to 1e4\n"
+    "  --profile NAME    unit (default): activations of ordinary size; hot: late residual streams of 1e3 to 1e4;\n"
+    "                    sharp: attention scores beyond the range of exp (the config needs attention_bias)\n"
     "  --lm-head         adds lm_head.weight [V, H], an output head of the target; needs vocab_size\n"
     "  --codebook-suffix  names dflash2's codebooks with \".weight\" at the end\n"
     "  --threads N       default: all cores; the bytes do not depend on it\n"
@@ -106,7 +107,7 @@ int cmd_synth(int argc, char **argv) {
         return dp_usage_error(COMMAND, "--dtype takes bf16, f16 or f32, found '%s'", a.dtype);
     }
     if (a.profile != NULL && !dp_synth_parse_profile(a.profile, &options.profile)) {
-        return dp_usage_error(COMMAND, "--profile takes unit or hot, found '%s'", a.profile);
+        return dp_usage_error(COMMAND, "--profile takes unit, hot or sharp, found '%s'", a.profile);
     }
     if (a.threads != NULL && !dp_parse_int(a.threads, 1, DP_SYNTH_MAX_THREADS, &threads)) {
         return dp_usage_error(COMMAND, "--threads takes a number from 1 to %d, found '%s'", DP_SYNTH_MAX_THREADS,

@@ -14,6 +14,8 @@ int cmd_record(int argc, char **argv);        /* one run as a file */
 int cmd_compare(int argc, char **argv);       /* two files, stage by stage */
 int cmd_bisect(int argc, char **argv);        /* where two runs part */
 int cmd_soak(int argc, char **argv);          /* isolated runs on made inputs: no bound may be left */
+int cmd_sensitivity(int argc, char **argv);   /* which case notices each field of a config */
+int cmd_coverage(int argc, char **argv);      /* which case exceeds each size in the code */
 int cmd_gpu_record(int argc, char **argv);    /* what a GPU found, as one file */
 int cmd_release_check(int argc, char **argv); /* whether such files are fresh */
 int cmd_report(int argc, char **argv);        /* a result file, rendered again */

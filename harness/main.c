@@ -20,6 +20,8 @@ static const struct {
     {"compare", "two files, stage by stage: recordings of any engine, oracles", cmd_compare},
     {"bisect", "where two runs part: the first divergent stage, and the commit that made it so", cmd_bisect},
     {"soak", "many isolated runs on random inputs: no false alarm", cmd_soak},
+    {"sensitivity", "field by field of a config, which case notices that it is read otherwise", cmd_sensitivity},
+    {"coverage", "size by size of the code, which case exceeds it", cmd_coverage},
     {"report", "a result file rendered again: text, Markdown, JUnit, GitHub, HTML", cmd_report},
     {"history", "runs on record, and drifts that grow inside their bars", cmd_history},
     {"postmortem", "several runs as one story: last good, first bad, what changed between", cmd_postmortem},

@@ -1,7 +1,7 @@
 /* report_case.c - one case of a result file: what was checked against what, and how it ended. */
 #include "report.h"
 
-#include "coverage.h"
+#include "seen.h"
 #include "divergence.h"
 #include "environment.h"
 #include "json_number.h"
@@ -103,7 +103,7 @@ static void add_counts(cJSON *object, const dp_result *result) {
 }
 
 static void add_coverage(cJSON *object, const dp_result *result) {
-    const dp_coverage c = dp_coverage_of(result);
+    const dp_seen c = dp_seen_of(result);
     cJSON *coverage = cJSON_AddObjectToObject(object, "coverage");
     cJSON_AddNumberToObject(coverage, "stages_whole", c.whole);
     cJSON_AddNumberToObject(coverage, "stages_sketched", c.sketched);

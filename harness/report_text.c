@@ -3,7 +3,7 @@
 #include "report.h"
 
 #include "coordinates.h"
-#include "coverage.h"
+#include "seen.h"
 #include "divergence.h"
 #include "shortest.h"
 
@@ -157,9 +157,9 @@ static void print_rest(FILE *to, const dp_result *result) {
     }
     if (before[0] == ';') fprintf(to, "\n");
     if (result->stage_count > 0) {
-        const dp_coverage coverage = dp_coverage_of(result);
-        char text[DP_COVERAGE_TEXT];
-        fprintf(to, "      %s\n", dp_coverage_text(&coverage, text));
+        const dp_seen coverage = dp_seen_of(result);
+        char text[DP_SEEN_TEXT];
+        fprintf(to, "      %s\n", dp_seen_text(&coverage, text));
     }
 }
 

@@ -5,6 +5,7 @@
 #include "admission.h"
 #include "cli.h"
 #include "clock.h"
+#include "draft.h"
 #include "error.h"
 #include "engine.h"
 #include "float32_run.h"
@@ -34,7 +35,7 @@ typedef struct check {
     df_engine *engine;
     df_draft *draft;
     df_table *head;            /* NULL when the oracle ran none */
-    df_engine *witness_engine; /* with the next two: NULL on the CPU */
+    df_engine *witness_engine; /* with the next two: NULL where the run's own will do */
     df_draft *witness;
     df_table *witness_head;
     float *features, *result; /* [context, H], [B, H] of the block run */
@@ -77,7 +78,8 @@ static df_status load_head(const check *c, df_engine *engine, df_table **head) {
     return dp_head_load(engine, c->options->checkpoint, c->options->head, c->in.oracle, head, c->err);
 }
 
-/* A device's weights cannot be read from here: the formulas of isolated.h are evaluated from a copy on the CPU. */
+/* A device's weights cannot be read from here, and an altered drafter is no authority: the formulas of isolated.h are
+ * evaluated from a copy on the CPU. */
 static df_status load_witness(check *c) {
     const df_engine_options cpu = {.threads = c->options->threads};
     df_status status = df_engine_create(&cpu, &c->witness_engine, c->err);
@@ -102,7 +104,10 @@ static df_status load(check *c, dp_result *out) {
     out->threads = df_engine_threads(c->engine);
     out->isa = df_engine_isa(c->engine);
     df_engine_describe(c->engine, &out->device);
-    status = df_draft_load_as(c->engine, c->options->checkpoint, c->options->precision, &c->draft, c->err);
+    const dp_check_options *o = c->options;
+    status = o->altered != NULL
+                 ? df_draft_load_config(c->engine, o->checkpoint, o->precision, o->altered, &c->draft, c->err)
+                 : df_draft_load_as(c->engine, o->checkpoint, o->precision, &c->draft, c->err);
     out->load_seconds = dp_seconds() - start;
     if (status != DF_OK) return status;
     start = dp_seconds();
@@ -113,7 +118,7 @@ static df_status load(check *c, dp_result *out) {
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
     if (c->head != NULL) snprintf(out->head, sizeof out->head, "%s", df_table_view(c->head).name);
-    if (status == DF_OK && !df_engine_on_host(c->engine)) status = load_witness(c);
+    if (status == DF_OK && (o->altered != NULL || !df_engine_on_host(c->engine))) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
             df_fail(c->err, DF_ERR_REFUSED, "oracle.head.unused",
@@ -356,11 +361,12 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = run_block(&c);
     out->forward_seconds = dp_seconds() - forward;
     if (status == DF_OK) status = compare_stages(&c, out);
-    if (status == DF_OK) status = run_isolated(&c, out);
+    const bool other = options->altered != NULL && out->failed_stages > 0; /* see run_check.h */
+    if (status == DF_OK && !other) status = run_isolated(&c, out);
     if (status == DF_OK) status = dp_growth(out, c.err);
     if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
-    if (status == DF_OK) status = compare_arms(&c, out);
-    if (verdict_of(status, out) == DP_PASS) status = check_float32_run(&c, out);
+    if (status == DF_OK && !other) status = compare_arms(&c, out);
+    if (!other && verdict_of(status, out) == DP_PASS) status = check_float32_run(&c, out);
     out->verdict = verdict_of(status, out);
     check_release(&c);
     out->total_seconds = dp_seconds() - start;

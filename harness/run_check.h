@@ -37,8 +37,12 @@ typedef struct dp_check_options {
     const char *oracle;     /* file */
     const char *head;       /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
     df_precision precision; /* how the matrices are held; must be the oracle's */
-    const char *filter;     /* pattern over stage and arm names; NULL: all */
-    int threads;            /* 0 = all cores */
+    /* What the drafter computes with in the place of the checkpoint's config, which still says what is demanded; NULL:
+     * that one. The verdict then says whether the oracle notices. A run that fails chained is not run alone, because
+     * the shapes of its stages may be other ones. */
+    const df_config *altered;
+    const char *filter; /* pattern over stage and arm names; NULL: all */
+    int threads;        /* 0 = all cores */
     df_isa isa;
     df_backend backend;
     df_class numeric_class;

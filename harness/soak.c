@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXT = 19, START = 1000, PATH_SIZE = 4096 };
+enum { PATH_SIZE = 4096 };
 
 typedef enum profile { ORDINARY, LARGE, TINY, CANCELLING, SUBNORMAL, ZEROS, MIXTURE, PROFILES } profile;
 
@@ -43,6 +43,7 @@ typedef struct soak {
     float *taps, *noise;
     double *taps_wide, *noise_wide;
     int32_t *pos;
+    int context; /* rows */
     dp_recording computed;
     dp_stage_values given;
     df_status status; /* of the hooks */
@@ -107,13 +108,35 @@ static df_status open_run(soak *s, const char *dir, df_precision precision) {
     s->config = df_draft_config(s->draft);
     TRY(dp_head_open(s->engine, dir, NULL, &s->head, s->err));
     const int vocab = s->head != NULL ? df_table_vocab(s->head) : 0;
-    return dp_stage_set_create(s->config, &(dp_stage_input){.context = CONTEXT, .vocab = vocab}, &s->stages, s->err);
+    return dp_stage_set_create(s->config, &(dp_stage_input){.context = s->context, .vocab = vocab}, &s->stages, s->err);
+}
+
+/* One context in eight is long: several segments and tiles of keys, more than any window of the stored cases. Not where
+ * every value is so small that epsilon alone makes a norm's factor: it then rounds alike in all rows, and the bar of
+ * the noise (bounds.h) counts on rows that round on their own. */
+static int draw_context(soak *s) {
+    const bool alike = s->profile == TINY || s->profile == SUBNORMAL || s->profile == ZEROS;
+    const bool is_long = dp_random_below(&s->random, 8) == 0;
+    return 1 + dp_random_below(&s->random, is_long && !alike ? 400 : 32);
+}
+
+/* Positions with gaps, now and then wide ones, that end where models do or float32 stops counting. */
+static void make_positions(soak *s, int rows) {
+    static const int32_t ends[] = {0, 5000, 1 << 18, 1 << 20, 1 << 24};
+    const int32_t end = ends[dp_random_below(&s->random, sizeof ends / sizeof *ends)];
+    int32_t at = dp_random_below(&s->random, 4);
+    for (int i = 0; i < rows; i++) {
+        s->pos[i] = at;
+        at += 1 + dp_random_below(&s->random, dp_random_below(&s->random, 16) == 0 ? 200 : 3);
+    }
+    const int32_t shift = end > at ? end - at : 0;
+    for (int i = 0; i < rows; i++) s->pos[i] += shift;
 }
 
 static df_status make_inputs(soak *s) {
-    const size_t taps = (size_t)CONTEXT * (size_t)s->config->n_taps * (size_t)s->config->hidden;
+    const size_t taps = (size_t)s->context * (size_t)s->config->n_taps * (size_t)s->config->hidden;
     const size_t noise = (size_t)s->config->block * (size_t)s->config->hidden;
-    const int rows = CONTEXT + s->config->block;
+    const int rows = s->context + s->config->block;
     s->taps = malloc(taps * sizeof *s->taps);
     s->noise = malloc(noise * sizeof *s->noise);
     s->taps_wide = malloc(taps * sizeof *s->taps_wide);
@@ -125,20 +148,19 @@ static df_status make_inputs(soak *s) {
     fill(s, s->noise, (int64_t)noise);
     for (size_t i = 0; i < taps; i++) s->taps_wide[i] = (double)s->taps[i];
     for (size_t i = 0; i < noise; i++) s->noise_wide[i] = (double)s->noise[i];
-    int32_t at = START;
-    for (int i = 0; i < rows; i++) s->pos[i] = at += 1 + dp_random_below(&s->random, 3);
+    make_positions(s, rows);
     return DF_OK;
 }
 
 static df_status run_forward(soak *s) {
     const size_t hidden = (size_t)s->config->hidden;
-    float *features = malloc((size_t)CONTEXT * hidden * sizeof *features);
+    float *features = malloc((size_t)s->context * hidden * sizeof *features);
     float *result = malloc((size_t)s->config->block * hidden * sizeof *result);
     df_status status = features != NULL && result != NULL ? DF_OK : df_fail_memory(s->err, "the outputs", hidden);
     df_draft_replace(s->draft, replace, s);
     df_draft_observe(s->draft, dp_recording_observe, &s->computed);
-    if (status == DF_OK) status = df_ctx_features(s->draft, s->taps, CONTEXT, features, s->err);
-    if (status == DF_OK) status = df_forward_block(s->draft, features, s->noise, s->pos, CONTEXT, result, s->err);
+    if (status == DF_OK) status = df_ctx_features(s->draft, s->taps, s->context, features, s->err);
+    if (status == DF_OK) status = df_forward_block(s->draft, features, s->noise, s->pos, s->context, result, s->err);
     if (status == DF_OK && s->head != NULL)
         status = dp_run_proposal(s->draft, s->head, result, 0, &s->computed, s->err);
     df_draft_observe(s->draft, NULL, NULL);
@@ -167,7 +189,7 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
                              .taps = s->taps_wide,
                              .noise = s->noise_wide,
                              .pos = s->pos,
-                             .context = CONTEXT,
+                             .context = s->context,
                              .values = &s->given};
     const int64_t count = dp_dims_product(spec->rank, spec->dim);
     dp_array array = {.rank = spec->rank, .total = count, .stride = 1, .count = count};
@@ -217,6 +239,7 @@ df_status dp_soak_run(const char *dir, df_precision precision, uint64_t seed, in
                       df_error *err) {
     soak s = {.profile = (profile)(number % PROFILES), .products = products_of(number), .err = err};
     s.random = dp_random_state(seed, 0, (uint64_t)number);
+    s.context = draw_context(&s);
     df_status status = open_run(&s, dir, precision);
     if (status == DF_OK) status = make_inputs(&s);
     if (status == DF_OK) status = run_forward(&s);

@@ -168,7 +168,7 @@ static df_status make_header(const dp_synth_plan *plan, const dp_synth_options *
         (size_t)snprintf(out->data + at, room - at,
                          "{\"__metadata__\":{\"format\":\"pt\",\"generator\":\"dflash-parity synth\",\"seed\":\"%llu\","
                          "\"profile\":\"%s\"}",
-                         (unsigned long long)options->seed, options->profile == DP_SYNTH_HOT ? "hot" : "unit");
+                         (unsigned long long)options->seed, dp_synth_profile_name(options->profile));
     for (int t = 0; t < plan->count; t++) {
         const dp_synth_tensor *tensor = &plan->tensor[t];
         at += (size_t)snprintf(out->data + at, room - at, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name,
@@ -373,7 +373,9 @@ bool dp_synth_parse_dtype(const char *word, df_dtype *out) {
 }
 
 bool dp_synth_parse_profile(const char *word, dp_synth_profile *out) {
-    if (strcmp(word, "unit") == 0) return *out = DP_SYNTH_UNIT, true;
-    if (strcmp(word, "hot") == 0) return *out = DP_SYNTH_HOT, true;
+    for (int i = DP_SYNTH_UNIT; i <= DP_SYNTH_SHARP; i++) {
+        *out = (dp_synth_profile)i;
+        if (strcmp(word, dp_synth_profile_name(*out)) == 0) return true;
+    }
     return false;
 }

@@ -39,7 +39,7 @@ df_status dp_synth_write(const char *config_path, const char *dir, const dp_synt
 /* About how many bytes that model.safetensors would have; 0 where the config says nothing usable. For estimates. */
 double dp_synth_bytes(const char *config_path, const dp_synth_options *options);
 
-/* "bf16", "f16", "f32"; "unit", "hot". False when the word is neither. */
+/* "bf16", "f16", "f32"; "unit", "hot", "sharp". False when the word is none. */
 bool dp_synth_parse_dtype(const char *word, df_dtype *out);
 bool dp_synth_parse_profile(const char *word, dp_synth_profile *out);
 

@@ -225,6 +225,20 @@ static void add_conv(builder *b, const df_config *c, const char *conv) {
     add_matrix(b, DP_SYNTH_MATRIX, 2 * (int64_t)c->conv_kernel * groups, c->hidden, 0.125f, name);
 }
 
+/* q_norm and k_norm make every query and key of length sqrt(hd) times these weights, so the common part of a score,
+ * that of the two biases, deviates by about the product of the weights from head to head. */
+static const struct {
+    float bias;
+    int q_low, q_high, k_low, k_high; /* in hundredths */
+} ATTENTION[] = {[DP_SYNTH_UNIT] = {0.1f, 80, 160, 90, 150},
+                 [DP_SYNTH_HOT] = {0.1f, 80, 160, 90, 150},
+                 [DP_SYNTH_SHARP] = {32.0f, 900, 1500, 900, 1300}};
+
+const char *dp_synth_profile_name(dp_synth_profile profile) {
+    static const char *const names[] = {"unit", "hot", "sharp"};
+    return names[profile];
+}
+
 static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profile profile) {
     const int64_t h = c->hidden, f = c->intermediate;
     const int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
@@ -237,15 +251,17 @@ static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profil
     add_range(b, input, h, 30, 150 + 10 * (layer % 6), "input_layernorm.weight");
     if (c->family == DF_FAMILY_DFLASH2) add_conv(b, c, "attention_conv");
     add_matrix(b, DP_SYNTH_MATRIX, q, h, 1.0f, "self_attn.q_proj.weight");
-    if (c->attention_bias) add_even(b, q, 0.1f, "self_attn.q_proj.bias");
+    if (c->attention_bias) add_even(b, q, ATTENTION[profile].bias, "self_attn.q_proj.bias");
     add_matrix(b, DP_SYNTH_MATRIX, kv, h, 1.0f, "self_attn.k_proj.weight");
-    if (c->attention_bias) add_even(b, kv, 0.1f, "self_attn.k_proj.bias");
+    if (c->attention_bias) add_even(b, kv, ATTENTION[profile].bias, "self_attn.k_proj.bias");
     add_matrix(b, DP_SYNTH_MATRIX, kv, h, 1.0f, "self_attn.v_proj.weight");
     if (c->attention_bias) add_even(b, kv, 0.1f, "self_attn.v_proj.bias");
     add_matrix(b, DP_SYNTH_RESIDUAL_MATRIX, h, q, growth, "self_attn.o_proj.weight");
     if (c->attention_bias) add_even(b, h, 0.1f, "self_attn.o_proj.bias");
-    add_range(b, DP_SYNTH_RANGE, c->head_dim, 80, 160, "self_attn.q_norm.weight");
-    add_range(b, DP_SYNTH_RANGE, c->head_dim, 90, 150, "self_attn.k_norm.weight");
+    add_range(b, DP_SYNTH_RANGE, c->head_dim, ATTENTION[profile].q_low, ATTENTION[profile].q_high,
+              "self_attn.q_norm.weight");
+    add_range(b, DP_SYNTH_RANGE, c->head_dim, ATTENTION[profile].k_low, ATTENTION[profile].k_high,
+              "self_attn.k_norm.weight");
     add_range(b, DP_SYNTH_RESIDUAL_RANGE, h, 30, 200 - 10 * (layer % 6), "post_attention_layernorm.weight");
     if (c->family == DF_FAMILY_DFLASH2) add_conv(b, c, "mlp_conv");
     add_matrix(b, DP_SYNTH_MATRIX, f, h, 1.0f, "mlp.gate_proj.weight");
@@ -312,6 +328,11 @@ df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_pr
                        "A suffix is asked for the codebooks' names, but the config describes a %s drafter, and only "
                        "dflash2 has codebooks. Leave --codebook-suffix (codebook_suffix in a case list) out.",
                        df_family_name(config->family));
+    }
+    if (profile == DP_SYNTH_SHARP && !config->attention_bias) {
+        return df_fail(err, DF_ERR_REFUSED, "synth.profile",
+                       "The profile sharp makes scores large by the biases of queries and keys: expected a config with "
+                       "attention_bias true, found false. Set it, or choose another --profile.");
     }
     const int64_t h = config->hidden;
     add_matrix(&b, DP_SYNTH_MATRIX, h, config->n_taps * h, 1.0f, "fc.weight");

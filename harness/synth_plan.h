@@ -10,8 +10,12 @@
 #include "dflash.h"
 #include "dtype.h"
 
-/* Unit: the residual stream stays between about 1 and 10. Hot: it grows to 1e3..1e4 in a few outlier channels. */
-typedef enum dp_synth_profile { DP_SYNTH_UNIT = 0, DP_SYNTH_HOT } dp_synth_profile;
+/* Unit: the residual stream stays between about 1 and 10. Hot: it grows to 1e3..1e4 in a few outlier channels. Sharp:
+ * attention's scores lie far beyond the range of exp, above and below, and near enough to each other that several keys
+ * count: queries and keys have large biases in common. */
+typedef enum dp_synth_profile { DP_SYNTH_UNIT = 0, DP_SYNTH_HOT, DP_SYNTH_SHARP } dp_synth_profile;
+
+const char *dp_synth_profile_name(dp_synth_profile profile); /* "unit", "hot", "sharp" */
 
 /* What a checkpoint may have beyond its family's tensors; flags. */
 typedef enum dp_synth_extra {
@@ -57,7 +61,7 @@ typedef struct dp_synth_plan {
 
 /* `extras` is a sum of dp_synth_extra. Values follow the tensor's name, so the head changes no other tensor. On failure
  * *out is empty. Codes: "synth.shape" when the config leaves a dimension open (no vocab_size), "synth.extra" for a
- * suffix without codebooks. */
+ * suffix without codebooks, "synth.profile" for sharp without attention biases. */
 df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
                              dp_synth_plan *out, df_error *err);
 void dp_synth_plan_release(dp_synth_plan *plan);

@@ -37,6 +37,11 @@ static inline float *df_kv_row(const df_kv *kv, float *buffer, int layer, int ro
     return buffer + ((size_t)layer * (size_t)kv->capacity + (size_t)row) * width;
 }
 
+/* df_draft_load_as with a config in the place of DIR/config.json, as df_config_read would have resolved it: for asking
+ * what a drafter would compute that read a field otherwise. */
+df_status df_draft_load_config(df_engine *engine, const char *dir, df_precision precision, const df_config *config,
+                               df_draft **out, df_error *err);
+
 /* Positions must be non-negative, strictly increasing and beyond `after` (-1: no lower bound). */
 df_status df_check_positions(const int32_t *pos, int rows, int32_t after, const char *what, df_error *err);
 

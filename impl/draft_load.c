@@ -37,16 +37,24 @@ static df_status check_precision(df_precision precision, df_error *err) {
 
 df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision precision, df_draft **out, df_error *err) {
     char path[PATH_SIZE];
+    df_config config;
     *out = NULL;
     df_status status = check_precision(precision, err);
-    if (status != DF_OK) return status;
+    if (status == DF_OK) status = join(dir, "config.json", path, err);
+    if (status == DF_OK) status = df_config_read(path, &config, err);
+    return status == DF_OK ? df_draft_load_config(engine, dir, precision, &config, out, err) : status;
+}
+
+df_status df_draft_load_config(df_engine *engine, const char *dir, df_precision precision, const df_config *config,
+                               df_draft **out, df_error *err) {
+    char path[PATH_SIZE];
+    *out = NULL;
     df_draft *draft = calloc(1, sizeof *draft);
     if (draft == NULL) return df_fail_memory(err, "the draft model", sizeof *draft);
     draft->engine = engine;
     draft->precision = precision;
-    status = join(dir, "config.json", path, err);
-    if (status == DF_OK) status = df_config_read(path, &draft->config, err);
-    if (status == DF_OK) status = check_supported(&draft->config, err);
+    draft->config = *config;
+    df_status status = check_supported(&draft->config, err);
     if (status == DF_OK) status = join(dir, "model.safetensors", path, err);
     if (status == DF_OK)
         status = df_weights_load_as(path, &draft->config, precision, engine->pool, &draft->weights, err);

@@ -12,6 +12,7 @@ from inputs import PROFILES
 from precision import MODES
 from reference import read_json
 from refusal import Refused
+from spacing import check_gaps
 
 CASE_KEYS = {
     "name": str,
@@ -33,7 +34,7 @@ def check_case(case, path: Path) -> None:
         value = case.get(key) if isinstance(case, dict) else None
         if not isinstance(value, kind) or isinstance(value, bool):
             raise Refused(f"{where}: {key} is {value!r}, expected {kind.__name__}.")
-    unknown = sorted(set(case) - set(CASE_KEYS) - set(HARNESS_KEYS) - {"precision", "full_stages", "lm_head"})
+    unknown = sorted(set(case) - set(CASE_KEYS) - set(HARNESS_KEYS) - {"precision", "full_stages", "lm_head", "gaps"})
     if unknown:
         raise Refused(f"{where}: the key {unknown[0]!r} is not known. Correct its spelling or remove it.")
     if case["input_profile"] not in PROFILES:
@@ -44,6 +45,7 @@ def check_case(case, path: Path) -> None:
         raise Refused(f"{where}: precision is {case['precision']!r}, expected one of {', '.join(MODES)}.")
     if not isinstance(case.get("lm_head", "file"), str) or case.get("lm_head") == "":
         raise Refused(f"{where}: lm_head is {case['lm_head']!r}, expected FILE or FILE:TENSOR.")
+    check_gaps(case.get("gaps", []), where)
     full = case.get("full_stages", [])
     if not isinstance(full, list) or not all(isinstance(glob, str) and "," not in glob for glob in full):
         raise Refused(f"{where}: full_stages is {full!r}, expected a list of stage names or globs.")

@@ -44,6 +44,7 @@ from refusal import Refused
 from rope import float64_table, rotary_dim
 from runner import Runner
 from sketch import PROJECTIONS, sketch
+from spacing import check_gaps, gaps_text, parse_gaps
 from stages import FULL_STAGES, Storage, stage_names
 from weights import HEAD, Tensors
 
@@ -68,7 +69,7 @@ def portable(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
-def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[str]:
+def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str], spaced: bool) -> list[str]:
     config = checkpoint.config
     notes = [
         "torch runs with ATEN_CPU_CAPABILITY=default, so that its float32 pow makes the same frequency table on every "
@@ -92,6 +93,11 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
         notes.append(
             f"partial rotation: upstream's apply_rotary_pos_emb is called on the first {rotary} of "
             f"{config.head_dim} elements of each head and the rest passes through"
+        )
+    if spaced:
+        notes.append(
+            "positions have gaps: upstream rotates by them, but its masks count rows; its mask function was asked about a "
+            "context without gaps, and the rows that exist were picked from its answer"
         )
     if tensors.ignored:
         notes.append(f"ignored tensors: {', '.join(tensors.ignored)}")
@@ -219,7 +225,7 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
 SEEDS = 32  # tried before a case is given up
 
 
-def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, stride, full_stages, log):
+def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile, gaps, stride, full_stages, log):
     """Inputs, anchor, runs, geometry, spread, storage and the seeds passed over, from the first seed without a near tie."""
     config, passed = checkpoint.config, []
     block = int(checkpoint.value("block_size"))
@@ -234,6 +240,7 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             taps=len(taps),
             hidden=config.hidden_size,
             embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
+            gaps=gaps,
         )
         proposer = None
         if tensors.head is not None:
@@ -255,7 +262,7 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
 
 def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
-    full_stages: list[str] | None, table: bool, log, head: str | None = None,
+    full_stages: list[str] | None, table: bool, log, head: str | None = None, gaps: list[list[int]] = (),
 ) -> None:  # fmt: skip
     if context < 1 or start < context or seed < 0 or stride < 1:
         raise Refused(
@@ -274,7 +281,7 @@ def generate(
     rotary = rotary_dim(config)
     log(f"{portable(out)}: {checkpoint.family}, {len(tensors.record)} tensors, context {context}, start {start}")
     inputs, proposer, runs, geometry, largest, storage, passed = make_run(
-        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, stride=stride,
+        checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, gaps=gaps, stride=stride,
         full_stages=full_stages, log=log,
     )  # fmt: skip
     proposals = proposer.stage_names() if proposer is not None else []
@@ -295,6 +302,8 @@ def generate(
         command += ["--lm-head", portable(file) + (f":{tensor}" if tensor else "")]
     if precision != "stored":
         command += ["--precision", precision]
+    if gaps:
+        command += ["--gaps", gaps_text(gaps)]
     if full_stages is not None:
         command += ["--full-stages", ",".join(full_stages)]
     command += ["--threads", str(torch.get_num_threads())]  # the matrix library's sums depend on their number
@@ -306,7 +315,7 @@ def generate(
         "config_sha256": checkpoint.config_sha256,
         "tensors": tensors.record,
         "seed": storage.seed,
-        "adapters": adapters_of(checkpoint, tensors, rotary, proposals),
+        "adapters": adapters_of(checkpoint, tensors, rotary, proposals, bool(gaps)),
         "float32_orders": {"orders": 1 + ORDERS, "largest": largest},
     }
     if precision != "stored":
@@ -362,6 +371,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--precision", choices=MODES, default="stored", help="how the matrices are held (default stored)")
     parser.add_argument("--full-stages", metavar="GLOB,...", help="stages stored whole beside a sampling stride")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="torch threads (default 2)")
+    parser.add_argument("--gaps", metavar="ROW:N,...", help="leave N positions out before these rows of the context")
     parser.add_argument("--table", action="store_true", help="print the bracket of every stage")
     options = parser.parse_args(argv)
     single = {name: getattr(options, name) for name in ("out", "context", "start", "seed")}
@@ -369,8 +379,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--checkpoint needs --out, --context, --start and --seed, and takes no --only")
     if options.cases and any(value is not None for value in single.values()):
         parser.error("--cases takes no --out, --context, --start or --seed; they come from the list")
-    if options.cases and (options.precision != "stored" or options.full_stages or options.lm_head):
-        parser.error("--cases takes no --precision, --full-stages or --lm-head; they come from the list")
+    if options.cases and (options.precision != "stored" or options.full_stages or options.lm_head or options.gaps):
+        parser.error("--cases takes no --precision, --full-stages, --gaps or --lm-head; they come from the list")
     if options.threads < 1:
         parser.error("--threads must be at least 1")
     return options
@@ -389,6 +399,8 @@ def main(argv: list[str]) -> int:
             raise RuntimeError(f"torch runs with CPU capability {capability}, expected DEFAULT")
         torch.set_num_threads(options.threads)
         if options.checkpoint:
+            gaps = parse_gaps(options.gaps) if options.gaps else []
+            check_gaps(gaps, "--gaps")
             generate(
                 options.checkpoint,
                 options.out,
@@ -402,6 +414,7 @@ def main(argv: list[str]) -> int:
                 table=options.table,
                 log=log,
                 head=options.lm_head,
+                gaps=gaps,
             )
             return 0
         cases = read_cases(options.cases, options.only)
@@ -420,6 +433,7 @@ def main(argv: list[str]) -> int:
                 profile=case["input_profile"],
                 precision=case.get("precision", "stored"),
                 full_stages=case.get("full_stages"),
+                gaps=case.get("gaps", []),
                 table=options.table,
                 log=log,
                 head=str(ROOT / case["lm_head"]) if "lm_head" in case else None,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from spacing import spaced_positions
+
 PROFILES = {
     # rms of ordinary channels, factor of outlier channels, share of outlier channels
     "unit": (0.9, 20.0, 0.004),
@@ -39,8 +41,9 @@ def heavy_tailed(rng: np.random.Generator, rows: int, columns: int) -> np.ndarra
 
 
 def make_inputs(
-    *, seed: int, profile: str, context: int, start: int, block: int, hidden: int, taps: int, embedding_scale: float
-) -> Inputs:
+    *, seed: int, profile: str, context: int, start: int, block: int, hidden: int, taps: int, embedding_scale: float,
+    gaps: list[list[int]] = (),
+) -> Inputs:  # fmt: skip
     rms, outlier, share = PROFILES[profile]
     rng = np.random.Generator(np.random.Philox(seed))
 
@@ -59,7 +62,7 @@ def make_inputs(
     embeddings = to_bfloat16(EMBEDDING_RMS / max(1.0, abs(embedding_scale)) * heavy_tailed(rng, 2, hidden))
     scaled = (embeddings.float() * embedding_scale).to(torch.bfloat16)
     noise = torch.cat([scaled[:1], scaled[1:].expand(block - 1, hidden)]).contiguous()
-    return Inputs(to_bfloat16(states), noise, torch.arange(start - context, start + block))
+    return Inputs(to_bfloat16(states), noise, spaced_positions(context, start, block, gaps))
 
 
 def make_anchor(seed: int, vocab: int, mask: int) -> int:

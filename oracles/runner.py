@@ -17,6 +17,7 @@ from capture import Capture, code_of
 from inputs import Inputs
 from lift import Float64Only, LiftError
 from refusal import Refused
+from spacing import has_gaps, masks_by_position
 
 
 @contextmanager
@@ -63,6 +64,7 @@ class Runner:
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             stack.enter_context(partial_rotation(self.model, self.rotary_dim))
+            stack.enter_context(masks_by_position(self.positions[0]))
             if self.dtype == torch.float64:
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
                 self.lift = Float64Only()
@@ -134,8 +136,10 @@ class Runner:
         split = max(1, self.context // 2)
         with self.arithmetic():
             whole = self.forward()
-            # z-lab's masks follow the keys that a cache trimmed to the window returns; a caller's own masks do not
-            cache = upstream._make_cache(self.model.config) if self.masks is None else DynamicCache()
+            # z-lab's masks follow the keys that a cache trimmed to the window returns; a caller's own masks do not, and
+            # neither do masks by position
+            trimmed = self.masks is None and not has_gaps(self.positions[0])
+            cache = upstream._make_cache(self.model.config) if trimmed else DynamicCache()
             self.forward(slice(0, split), split, cache)
             upstream._crop_to(cache, split)
             rounds = self.forward(slice(split, None), None, cache)

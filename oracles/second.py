@@ -21,6 +21,7 @@ from proposals import observed_select
 from refusal import Refused
 from rope import make_rotary
 from runner import Runner
+from spacing import has_gaps
 
 LIMIT = 1e-10  # of two float64 runs, relative to the largest value of the stage
 RUNS = (("float64", torch.float64), ("float32", torch.float32))
@@ -48,7 +49,7 @@ def nemo_config(checkpoint):
     return settings
 
 
-def build(checkpoint, tensors, dtype: torch.dtype) -> tuple[torch.nn.Module, object]:
+def build(checkpoint, tensors, dtype: torch.dtype, spaced: bool) -> tuple[torch.nn.Module, object]:
     """The second model and the module that it comes from."""
     if checkpoint.family == "dflash2":
         code = packages.nemo_dflash2()
@@ -66,23 +67,25 @@ def build(checkpoint, tensors, dtype: torch.dtype) -> tuple[torch.nn.Module, obj
     model.rotary_emb = make_rotary(model.config)
     model.load_state_dict(state, strict=True, assign=True)
     if checkpoint.family == "dflash2":
-        give_causal_masks(model, checkpoint)
+        give_masks(model, checkpoint, spaced)
     return model.eval().requires_grad_(False), code
 
 
-def give_causal_masks(model, checkpoint) -> None:
-    """NeMo's layers never run causal by themselves; those that must get the mask that z-lab's would make."""
+def give_masks(model, checkpoint, spaced: bool) -> None:
+    """NeMo's layers never run causal by themselves, and count rows where positions have gaps (spaced); those that must
+    get the mask that z-lab's would make."""
     said = checkpoint.value("is_causal")
     for layer, kind in zip(model.layers, model.config.layer_types, strict=True):
         sliding = kind == "sliding_attention"
-        if not (sliding if said is None else said):
+        causal = sliding if said is None else said
+        if not causal and not (sliding and spaced):
             continue
 
-        def supply(module, args, kwargs):
+        def supply(module, args, kwargs, causal=causal):
             rows = kwargs["hidden_states"].shape[1]
             q = torch.empty(1, 1, rows, 1, dtype=torch.float64)
             k = torch.empty(1, 1, rows + kwargs["target_hidden"].shape[1], 1, dtype=torch.float64)
-            mask = upstream._attention_mask(q, k, is_causal=True, sliding_window=module.sliding_window)
+            mask = upstream._attention_mask(q, k, is_causal=causal, sliding_window=module.sliding_window)
             return args, {**kwargs, "attention_mask": mask}
 
         layer.self_attn.register_forward_pre_hook(supply, with_kwargs=True)
@@ -119,7 +122,7 @@ def opinion(checkpoint, tensors, inputs, rotary_dim: int, anchor: int | None, ru
         return None
     record = {}
     for name, dtype in RUNS:
-        model, code = build(checkpoint, tensors, dtype)
+        model, code = build(checkpoint, tensors, dtype, has_gaps(inputs.positions))
         package = code.__name__.split(".")[0].replace("nemo_automodel", "nemo-automodel")
         record = record or {"package": package, "version": packages.version(package), **packages.source_record(code)}
         theirs = stages_of(model, checkpoint, tensors, inputs, dtype, rotary_dim, anchor)

@@ -15,6 +15,7 @@ typedef struct reference {
     int keys;    /* context + B */
     double *ctx; /* [context, H] */
     double *x;   /* [B, H], the residual stream */
+    double score; /* the largest magnitude so far */
 } reference;
 
 static double *doubles(int rows, int columns) { return op_alloc((size_t)(rows * columns) * sizeof(double)); }
@@ -102,7 +103,7 @@ static bool sees(const df_layer_config *layer, int32_t query, int32_t key) {
     return layer->window == 0 || (behind < layer->window && -behind < layer->window);
 }
 
-static double *attend(const reference *r, int layer, const double *q, const double *k, const double *v) {
+static double *attend(reference *r, int layer, const double *q, const double *k, const double *v) {
     const df_config *g = r->g;
     const int hd = g->head_dim;
     double *out = doubles(g->block, g->n_heads * hd), *p = doubles(1, r->keys);
@@ -120,6 +121,7 @@ static double *attend(const reference *r, int layer, const double *q, const doub
                 for (int d = 0; d < hd; d++) p[j] += qh[d] * kh[d];
                 p[j] /= sqrt(hd);
                 max = fmax(max, p[j]);
+                r->score = fmax(r->score, fabs(p[j]));
             }
             for (int d = 0; d < hd; d++) oh[d] = 0;
             for (int j = 0; j < r->keys; j++) {
@@ -214,7 +216,7 @@ static void layer_mlp(reference *r, int i) {
     free(up);
 }
 
-void draft_reference(const draft_case *c, double *out) {
+double draft_reference(const draft_case *c, double *out) {
     reference r = {.c = c, .g = c->config, .keys = c->context + c->config->block};
     const int taps = r.g->n_taps * r.g->hidden;
     double *wide = doubles(c->context, taps);
@@ -232,4 +234,5 @@ void draft_reference(const draft_case *c, double *out) {
     free(wide);
     free(r.ctx);
     free(r.x);
+    return r.score;
 }

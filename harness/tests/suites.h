@@ -40,6 +40,8 @@
     X(compare)                                                                                                         \
     X(bounds)                                                                                                          \
     X(soak)                                                                                                            \
+    X(sensitivity)                                                                                                     \
+    X(coverage)                                                                                                        \
     X(isolated)                                                                                                        \
     X(growth)                                                                                                          \
     X(ladder)                                                                                                          \

@@ -91,7 +91,7 @@ END_TEST
 
 START_TEST(a_case_key_that_does_not_exist_is_refused) {
     dp_case_list list;
-    put_list("\"context\":24,\"sample_stride\":3,\"full_stages\":[\"final\"],", "");
+    put_list("\"context\":24,\"gaps\":[[3,7]],\"sample_stride\":3,\"full_stages\":[\"final\"],", "");
     read_list(&list);
     dp_cases_release(&list);
     put_list("\"precison\":\"q8_0\",", ""); /* read as an absent precision it would be another case */

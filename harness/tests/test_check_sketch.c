@@ -4,7 +4,7 @@
  */
 #include "check_case.h"
 
-#include "coverage.h"
+#include "seen.h"
 #include "proposal.h"
 #include "sketch_check.h"
 #include "store_sketch.h"
@@ -257,19 +257,19 @@ END_TEST
 
 START_TEST(a_verdict_says_what_was_seen) {
     dp_result result;
-    char text[DP_COVERAGE_TEXT];
+    char text[DP_SEEN_TEXT];
     copy_sampled();
     scratch_check(NULL, &result);
     ck_assert_int_eq(result.verdict, DP_PASS);
-    const dp_coverage c = dp_coverage_of(&result);
+    const dp_seen c = dp_seen_of(&result);
     ck_assert_int_eq(c.whole + c.sketched, result.stage_count);
     ck_assert(c.unseen == 0 && c.sketched > 40 && c.compared < c.values && c.fed > 0 && c.fed_partly > 20);
-    dp_coverage_text(&c, text);
+    dp_seen_text(&c, text);
     ck_assert_msg(strstr(text, "every row and column seen") != NULL && strstr(text, "partly") != NULL, "%s", text);
     dp_result_release(&result);
     scratch_copy_case("tiny-windowed");
     scratch_check("layers.0.*", &result);
-    const dp_coverage whole = dp_coverage_of(&result);
+    const dp_seen whole = dp_seen_of(&result);
     ck_assert(whole.sketched == 0 && whole.whole == result.stage_count && whole.fed == result.stage_count);
     dp_result_release(&result);
 }

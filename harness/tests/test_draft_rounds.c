@@ -2,6 +2,7 @@
  * test_draft_rounds.c - forward_round over a cache gives the bits of forward_block however the context got there: in
  * chunks of any size, between rounds, after rejected rows that held anything at all.
  */
+#include "admission.h"
 #include "draft_case.h"
 
 #include <math.h>
@@ -221,6 +222,35 @@ START_TEST(a_round_over_an_empty_cache_has_the_bits_of_a_block_without_context) 
 }
 END_TEST
 
+/* An oracle holds at least one context row (every stage of it at least one value), so none is of a block without any.
+ * tiny-alone is the same thing: its one row lies outside every window, so the reference computed its block from the
+ * block alone. */
+START_TEST(a_block_without_context_has_the_bits_of_one_whose_context_is_out_of_sight) {
+    dp_admission in;
+    df_draft *draft = NULL;
+    df_error err = {0};
+    df_engine *engine = op_engine(DF_ISA_BEST, 2, true);
+    ck_assert_msg(
+        dp_admit("fixtures/small/tiny-long-window", "oracles/tiny-alone.h5", DF_PRECISION_STORED, &in, &err) == DF_OK,
+        "%s", err.message);
+    ck_assert_int_eq(in.context, 1);
+    ck_assert_int_ge(in.pos[1] - in.pos[0], in.config.sliding_window);
+    ck_assert_int_eq(df_draft_load(engine, "fixtures/small/tiny-long-window", &draft, &err), DF_OK);
+    const size_t size = (size_t)in.config.block * (size_t)in.config.hidden;
+    float *features = op_output((size_t)in.config.hidden), *with = op_output(size), *without = op_output(size);
+    ck_assert_int_eq(df_ctx_features(draft, in.taps, 1, features, &err), DF_OK);
+    ck_assert_int_eq(df_forward_block(draft, features, in.noise, in.pos, 1, with, &err), DF_OK);
+    ck_assert_int_eq(df_forward_block(draft, NULL, in.noise, in.pos + 1, 0, without, &err), DF_OK);
+    op_expect_bits(with, without, size, "no context");
+    op_output_free(features);
+    op_output_free(with);
+    op_output_free(without);
+    dp_admission_release(&in);
+    df_draft_destroy(draft);
+    df_engine_destroy(engine);
+}
+END_TEST
+
 START_TEST(two_caches_of_one_draft_do_not_touch_each_other) {
     draft_case c;
     init(&c, _i);
@@ -247,6 +277,7 @@ TCase *tcase_draft_rounds(void) {
     tcase_add_loop_test(tcase, rejected_rows_leave_no_trace, 0, DRAFT_FIXTURES);
     tcase_add_loop_test(tcase, random_schedules_of_acceptance_have_the_bits_of_a_block, 0, DRAFT_FIXTURES);
     tcase_add_loop_test(tcase, a_round_over_an_empty_cache_has_the_bits_of_a_block_without_context, 0, DRAFT_FIXTURES);
+    tcase_add_test(tcase, a_block_without_context_has_the_bits_of_one_whose_context_is_out_of_sight);
     tcase_add_loop_test(tcase, two_caches_of_one_draft_do_not_touch_each_other, 0, DRAFT_FIXTURES);
     return tcase;
 }

@@ -49,7 +49,8 @@ START_TEST(the_stored_checkpoints_are_reproduced_byte_for_byte) {
     cJSON_ArrayForEach(one, cJSON_GetObjectItem(root, "cases")) {
         if (!cJSON_IsTrue(cJSON_GetObjectItem(one, "stored"))) continue;
         const cJSON *recipe = cJSON_GetObjectItem(one, "synth");
-        const dp_synth_profile profile = strcmp(text_of(recipe, "profile"), "hot") == 0 ? DP_SYNTH_HOT : DP_SYNTH_UNIT;
+        dp_synth_profile profile;
+        ck_assert(dp_synth_parse_profile(text_of(recipe, "profile"), &profile));
         const uint64_t seed = (uint64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(recipe, "seed"));
         const unsigned extras =
             (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "lm_head")) ? DP_SYNTH_LM_HEAD : 0u) |
@@ -63,7 +64,7 @@ START_TEST(the_stored_checkpoints_are_reproduced_byte_for_byte) {
         }
         compared++;
     }
-    ck_assert_int_eq(compared, 25);
+    ck_assert_int_eq(compared, 39);
     cJSON_Delete(root);
     free(text);
 }

@@ -78,6 +78,20 @@ START_TEST(a_suffix_for_codebooks_that_do_not_exist_is_refused) {
 }
 END_TEST
 
+START_TEST(a_sharp_checkpoint_without_attention_biases_is_refused) {
+    df_config config = OPEN_VOCABULARY;
+    dp_synth_plan plan;
+    df_error err = {0};
+    config.family = DF_FAMILY_DFLASH;
+    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_SHARP, 0, &plan, &err), DF_ERR_REFUSED);
+    ck_assert_str_eq(err.code, "synth.profile");
+    ck_assert_ptr_null(plan.tensor);
+    config.attention_bias = true;
+    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_SHARP, 0, &plan, &err), DF_OK);
+    dp_synth_plan_release(&plan);
+}
+END_TEST
+
 START_TEST(a_checkpoint_larger_than_the_disk_is_refused_before_anything_is_written) {
     /* 0.2 PB */
     synth_put(synth_given,
@@ -255,6 +269,7 @@ TCase *synth_failures(void) {
     tcase_add_test(tcase, a_refused_config_writes_nothing);
     tcase_add_test(tcase, a_head_over_an_unknown_vocabulary_is_refused);
     tcase_add_test(tcase, a_suffix_for_codebooks_that_do_not_exist_is_refused);
+    tcase_add_test(tcase, a_sharp_checkpoint_without_attention_biases_is_refused);
     tcase_add_test(tcase, a_checkpoint_larger_than_the_disk_is_refused_before_anything_is_written);
     tcase_add_test(tcase, a_file_where_the_folder_should_be_is_an_error);
     tcase_add_test(tcase, an_unusable_output_name_is_an_error);
