@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
-# Torch's vector code rounds float32 pow differently from one instruction set to the next; the scalar code gives the
-# frequency table that a correctly rounded power gives, on every machine. Read once, when torch is imported.
+# Torch's vector code rounds differently from one instruction set to the next; the scalar code gives the same runs on
+# every machine. Read once, when torch is imported.
 os.environ["ATEN_CPU_CAPABILITY"] = "default"
 
 import argparse
@@ -69,8 +69,8 @@ def portable(path: Path) -> str:
 def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[str]:
     config = checkpoint.config
     notes = [
-        "torch runs with ATEN_CPU_CAPABILITY=default, so that its float32 pow makes the same frequency table on every "
-        "instruction set",
+        "torch runs with ATEN_CPU_CAPABILITY=default, so that it rounds alike on every instruction set; the powers of the "
+        "frequency table are taken in float64 and rounded once, because the C library's powf is a unit off now and then",
         "float64 run: casts to float32 of float64 tensors are undone, and cosine and sine of the float32 angle are "
         "taken in float64, by a dispatch mode that raises when any other float32 operand or result occurs",
         "float64 run: scaled_dot_product_attention uses its decomposed implementation, so that the mode sees its "

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
@@ -14,6 +15,21 @@ from lift import Float64Factories
 from refusal import Refused
 
 ROPE_TYPES = ("default", "linear", "yarn", "llama3")
+
+
+class RoundedPower(TorchDispatchMode):
+    """Powers in float32 as they are: taken in float64 and rounded once.
+
+    The C library's powf is one unit off now and then (1e6 ** (2/7)), and other libraries are elsewhere. At position 2^20
+    one unit of a frequency turns an angle by a sixteenth of a radian, so a table must not hang on who made it.
+    """
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        single = [isinstance(operand, torch.Tensor) and operand.dtype == torch.float32 for operand in args]
+        if func.overloadpacket is not torch.ops.aten.pow or not any(single):
+            return func(*args, **(kwargs or {}))
+        wide = [operand.double() if narrow else operand for operand, narrow in zip(args, single, strict=True)]
+        return func(*wide, **(kwargs or {})).float()
 
 
 def flatten_rope(settings: dict, path: Path, adapters: list[str]) -> None:
@@ -55,9 +71,11 @@ def rotary_dim(config) -> int:
 
 def make_rotary(config) -> Qwen3RotaryEmbedding:
     """The upstream rotary module, with transformers' own partial table where the module forgets the factor."""
-    rotary = Qwen3RotaryEmbedding(config)
+    with RoundedPower():
+        rotary = Qwen3RotaryEmbedding(config)
     if config.rope_parameters["rope_type"] == "default" and rotary_dim(config) != config.head_dim:
-        rotary.inv_freq.data = init_table(config)
+        with RoundedPower():
+            rotary.inv_freq.data = init_table(config)
         rotary.original_inv_freq.data = rotary.inv_freq.clone()
     return rotary
 
