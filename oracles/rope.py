@@ -25,11 +25,12 @@ class RoundedPower(TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        single = [isinstance(operand, torch.Tensor) and operand.dtype == torch.float32 for operand in args]
-        if func.overloadpacket is not torch.ops.aten.pow or not any(single):
+        single = any(isinstance(operand, torch.Tensor) and operand.dtype == torch.float32 for operand in args)
+        if func.overloadpacket is not torch.ops.aten.pow or not single:
             return func(*args, **(kwargs or {}))
-        wide = [operand.double() if narrow else operand for operand, narrow in zip(args, single, strict=True)]
-        return func(*wide, **(kwargs or {})).float()
+        # a number beside a float32 tensor is rounded to float32 first, as torch does
+        wide = [torch.as_tensor(operand, dtype=torch.float32).double() for operand in args]
+        return torch.pow(*wide).float()
 
 
 def flatten_rope(settings: dict, path: Path, adapters: list[str]) -> None:
