@@ -172,7 +172,7 @@ $(BUILD)/build_facts.h: build-facts
 JUDGES := admission approx bounds bracket chain compare envelope evaluate evaluate_attention evaluate_heads \
           evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted identity_arms identity_case \
           identity_digests identity_history identity_pair identity_rows identity_run identity_schedule \
-          identity_subject isolated isolated_judge proposal provenance recording rounds run_check sha256 \
+          identity_subject isolated isolated_judge proposal provenance recording resolve resolve_rope rounds run_check sha256 \
           sha256_compress sha256_native stage_set stage_values store store_dataset store_h5 store_record
 SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) fixtures/cases.json $(wildcard oracles/*.h5) \
                      $(wildcard $(foreach judge,$(JUDGES),harness/$(judge).c harness/$(judge).h)))

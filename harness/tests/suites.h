@@ -33,6 +33,7 @@
     X(synth)                                                                                                           \
     X(cases)                                                                                                           \
     X(store)                                                                                                           \
+    X(resolve)                                                                                                         \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(bounds)                                                                                                          \
