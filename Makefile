@@ -170,7 +170,7 @@ $(BUILD)/build_facts.h: build-facts
 
 # The files that a record of a GPU stands for: what computes, what judges, and by what.
 JUDGES := admission approx bounds bracket chain compare envelope evaluate evaluate_attention evaluate_heads \
-          evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted identity_arms identity_case \
+          evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted identity_arms identity_case manifest request \
           identity_digests identity_history identity_pair identity_rows identity_run identity_schedule \
           identity_subject isolated isolated_judge proposal provenance recording resolve resolve_rope rounds run_check sha256 \
           sha256_compress sha256_native stage_set stage_values store store_dataset store_h5 store_record

@@ -6,6 +6,7 @@
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
+#include "request.h"
 #include "resolve.h"
 #include "sha256.h"
 #include "shortest.h"
@@ -304,6 +305,7 @@ df_status dp_admit_files(const char *checkpoint, const char *oracle, df_precisio
 df_status dp_admit_content(const char *checkpoint, dp_admission *out, df_error *err) {
     df_status status = dp_geometry_check_reading(out->resolved, &out->config, checkpoint, err);
     if (status == DF_OK) status = read_positions(out, err);
+    if (status == DF_OK) status = dp_request_check(out->oracle, out->context, out->pos, err);
     if (status == DF_OK) status = head_rows(out, &out->vocab, err);
     if (status == DF_OK && out->vocab > 0) status = read_anchor(out, err);
     const dp_stage_input input = {.context = out->context, .vocab = out->vocab};

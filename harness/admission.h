@@ -29,8 +29,8 @@ typedef struct dp_admission {
 } dp_admission;
 
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_resolve, dp_oracle_open,
- * dp_geometry_check and dp_geometry_check_reading, and "provenance.config", "provenance.precision",
- * "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
+ * dp_geometry_check and dp_geometry_check_reading, and "provenance.config", "provenance.request",
+ * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
  * "oracle.stage.unexpected", "oracle.sampling.sparse", "oracle.sampling.columns", "oracle.bracket", "oracle.bfloat16",
  * "provenance.orders",
  * "oracle.integers", "oracle.input.precision". Release *out

@@ -8,9 +8,11 @@
 #include "error.h"
 #include "geometry.h"
 #include "hosted.h"
+#include "manifest.h"
 #include "output.h"
 #include "plot_collect.h"
 #include "proposal.h"
+#include "request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -61,6 +63,9 @@ static bool selected(const check *c, const char *name) {
 static df_status admit(check *c, dp_result *out) {
     const dp_check_options *o = c->options;
     df_status status = dp_admit_files(o->checkpoint, o->oracle, o->precision, &c->in, c->err);
+    if (status == DF_OK && o->signature != NULL)
+        status = dp_manifest_check_provenance(o->signature, dp_oracle_provenance(c->in.oracle), o->oracle, c->err);
+    if (status == DF_OK && o->entry != NULL) status = dp_request_check_case(o->entry, c->in.oracle, c->err);
     if (status == DF_OK && o->fault != NULL) o->fault(&c->in.config);
     if (status == DF_OK) status = dp_admit_content(o->checkpoint, &c->in, c->err);
     out->family = c->in.config.family;

@@ -18,6 +18,8 @@
 #include "rounds.h"
 #include "run_facts.h"
 
+#include <cjson/cJSON.h>
+
 typedef enum dp_verdict {
     DP_PASS = 0,
     DP_FAIL,    /* a stage outside its bar, a pair of arms not identical, or a config that the drafter misreads */
@@ -36,6 +38,8 @@ typedef struct dp_check_options {
     const char *oracle;     /* file */
     const char *head;       /* safetensors file with lm_head.weight; NULL: the checkpoint's own */
     df_precision precision; /* how the matrices are held; must be the oracle's */
+    const cJSON *entry;     /* of a case list: its facts must be the oracle's (request.h); NULL: not of a list */
+    const cJSON *signature; /* of what wrote the oracle (manifest.h); NULL: nothing pins it */
     const char *filter;     /* pattern over stage and arm names; NULL: all */
     int threads;            /* 0 = all cores */
     df_isa isa;

@@ -28,10 +28,11 @@ from pathlib import Path
 import h5py
 import torch
 
+import manifest
 import packages
 import reference
 import second
-from cases import read_cases
+from cases import read_cases, read_list
 from families import specforge_masks
 from h5out import oracle_file
 from inputs import PROFILES, make_anchor, make_inputs
@@ -222,6 +223,12 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
     raise Refused(f"seeds {seed} to {seed + SEEDS - 1} all give near ties; the last one: {passed[-1]['why']}")
 
 
+def request_of(context, start, seed, profile, stride, full_stages) -> dict:
+    """What was asked for, under the names of a case list: the gate holds a case against its oracle by it."""
+    request = {"context": context, "start": start, "input_seed": seed, "input_profile": profile, "sample_stride": stride}
+    return request if full_stages is None else {**request, "full_stages": full_stages}
+
+
 def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
     full_stages: list[str] | None, table: bool, log, head_file: Path | None = None,
@@ -271,6 +278,7 @@ def generate(
         "reference": packages.source_record(sys.modules[checkpoint.model_class.__module__]),
         "config_sha256": checkpoint.config_sha256,
         "tensors": tensors.record,
+        "request": request_of(context, start, seed, profile, stride, full_stages),
         "seed": used_seed,
         "adapters": adapters_of(checkpoint, tensors, rotary, proposals),
         "float32_orders": {"orders": 1 + ORDERS, "largest": largest},
@@ -378,6 +386,9 @@ def main(argv: list[str]) -> int:
         if not cases:
             log(f"generate.py: no case of {options.cases} matches {options.only or 'anything'}; nothing was generated.")
             return 5
+        listing = read_list(options.cases)
+        listed = [case["oracle"] for case in listing["cases"]]
+        written_by = manifest.signature() if "manifest" in listing else None
         for case in cases:
             where = f"generate.py: case {case['name']}"
             generate(
@@ -393,6 +404,8 @@ def main(argv: list[str]) -> int:
                 table=options.table,
                 log=log,
             )
+            if written_by is not None:
+                manifest.renew(ROOT / listing["manifest"], case["oracle"], ROOT / case["oracle"], written_by, listed)
     except Refused as error:
         log(f"{where}: refused: {error}")
         return 3

@@ -34,6 +34,7 @@
     X(cases)                                                                                                           \
     X(store)                                                                                                           \
     X(resolve)                                                                                                         \
+    X(manifest)                                                                                                        \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(bounds)                                                                                                          \
