@@ -143,7 +143,10 @@ static void build(resolver *r) {
         number_or(r, "head_dim", number_or(r, "hidden_size", 0.0) / number_or(r, "num_attention_heads", 1.0));
     put_number(r, "head_dim", head_dim);
     put_layers(r);
-    put(r, "rope", dp_resolve_rope(r->root, (int)head_dim, &r->bad));
+    bool any_full = false;
+    for (int i = 0; i < (int)demand(r, "num_hidden_layers") && i < DF_MAX_LAYERS; i++)
+        any_full = any_full || !slides(r, i);
+    put(r, "rope", dp_resolve_rope(r->root, (int)head_dim, any_full, &r->bad));
     if (strcmp(family, "dflash2") == 0) put_dflash2(r);
     if (strcmp(family, "dspark") == 0) put_dspark(r);
 }

@@ -7,7 +7,6 @@
 #include "resolve_rope.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 enum { PLACES = 4 };
@@ -22,14 +21,10 @@ static const cJSON *member(const cJSON *object, const char *key) {
     return cJSON_IsNull(item) ? NULL : item;
 }
 
-/* The entry of a layer's type where parameters are given for each type, else the object itself. */
-static const cJSON *flat(const cJSON *parameters) {
-    static const char *const types[] = {"full_attention", "sliding_attention"};
-    for (int i = 0; i < 2; i++) {
-        const cJSON *entry = member(parameters, types[i]);
-        if (cJSON_IsObject(entry)) return entry;
-    }
-    return parameters;
+/* The entry of a type of layer that occurs, where parameters are given for each type; else the object itself. */
+static const cJSON *flat(const cJSON *parameters, bool any_full) {
+    const cJSON *entry = member(parameters, any_full ? "full_attention" : "sliding_attention");
+    return cJSON_IsObject(entry) ? entry : parameters;
 }
 
 /* A key in the first `places` of the places. */
@@ -89,9 +84,9 @@ static bool add_llama3(cJSON *rope, const rope_keys *k) {
            add(rope, "high_freq_factor", demand(k, "high_freq_factor", IN_ROPE));
 }
 
-cJSON *dp_resolve_rope(const cJSON *config, int head_dim, const char **bad) {
-    const rope_keys k = {.place = {flat(member(config, "rope_parameters")), member(config, "rope_scaling"), config,
-                                   member(config, "dflash_config")},
+cJSON *dp_resolve_rope(const cJSON *config, int head_dim, bool any_full, const char **bad) {
+    const rope_keys k = {.place = {flat(member(config, "rope_parameters"), any_full), member(config, "rope_scaling"),
+                                   config, member(config, "dflash_config")},
                          .bad = bad};
     const cJSON *named = find(&k, "rope_type", IN_ROPE);
     if (named == NULL) named = find(&k, "type", IN_ROPE);

@@ -378,7 +378,7 @@ class TheFile(OracleTest):
         provenance = read_oracle(self.folder / "out.h5")[1]
         self.assertNotIn(str(self.folder), json.dumps(provenance))
         self.assertEqual(set(provenance), {"generator", "command", "packages", "reference", "config_sha256", "tensors",
-                                           "seed", "adapters", "float32_orders"})  # fmt: skip
+                                           "request", "seed", "adapters", "float32_orders"})  # fmt: skip
 
 
 class TheInputs(unittest.TestCase):

@@ -93,6 +93,10 @@ static const struct {
     {PLAIN("\"rope_parameters\":{\"rope_theta\":77}"), "rope/theta", "77"},
     {PLAIN("\"rope_parameters\":{\"full_attention\":{\"rope_theta\":78,\"rope_type\":\"default\"}}"), "rope/theta",
      "78"},
+    {PLAIN("\"layer_types\":[\"sliding_attention\",\"sliding_attention\"],\"sliding_window\":9,\"use_sliding_window\":"
+           "true,\"rope_parameters\":{\"full_attention\":{\"rope_theta\":78,\"rope_type\":\"default\"},"
+           "\"sliding_attention\":{\"rope_theta\":79,\"rope_type\":\"default\"}}"),
+     "rope/theta", "79"},
     {PLAIN("\"rope_theta\":10000,\"partial_rotary_factor\":0.7,\"head_dim\":20,\"rope_scaling\":{\"type\":\"linear\","
            "\"factor\":2}"),
      "rope/rotary_dim", "14"},
