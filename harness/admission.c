@@ -114,7 +114,7 @@ static df_status read_anchor(dp_admission *a, df_error *err) {
 
 static df_status check_precision(const dp_admission *a, df_precision precision, df_error *err) {
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(a->oracle), "precision");
-    const char *found = record == NULL ? "stored" : cJSON_IsString(record) ? record->valuestring : "no string";
+    const char *found = record == NULL ? "stored" : record->valuestring;
     const char *expected = df_precision_name(precision);
     if (strcmp(found, expected) == 0) return DF_OK;
     return df_fail(
@@ -305,13 +305,13 @@ df_status dp_admit_files(const char *checkpoint, const char *oracle, df_precisio
 df_status dp_admit_content(const char *checkpoint, dp_admission *out, df_error *err) {
     df_status status = dp_geometry_check_reading(out->resolved, &out->config, checkpoint, err);
     if (status == DF_OK) status = read_positions(out, err);
-    if (status == DF_OK) status = dp_request_check(out->oracle, out->context, out->pos, err);
     if (status == DF_OK) status = head_rows(out, &out->vocab, err);
     if (status == DF_OK && out->vocab > 0) status = read_anchor(out, err);
     const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
     if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
     if (status == DF_OK) status = check_stage_list(out, err);
     if (status == DF_OK) status = read_inputs(out, err);
+    if (status == DF_OK) status = dp_request_check(out->oracle, out->context, out->pos, err);
     if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;
 }

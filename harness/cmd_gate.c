@@ -153,6 +153,9 @@ static int gate_cases(gate *g, const dp_case_list *list, const char *command) {
             df_fail_memory(&err, "the JSON result", 0);
             return dp_report_error("gate", &err);
         }
+        cJSON *environment = cJSON_GetObjectItemCaseSensitive(g->json, "environment");
+        cJSON_AddItemToObject(environment, "manifest",
+                              list->manifest != NULL ? cJSON_CreateString(list->manifest) : cJSON_CreateNull());
     }
     double total = 0.0;
     for (int i = 0; i < list->count; i++)

@@ -124,10 +124,10 @@ int cmd_release_check(int argc, char **argv) {
         if (taken < 0) return code;
         if (taken == 0) return dp_usage_error("release-check", "unknown word '%s'", argv[i]);
     }
-    print_age_of_oracles();
     if (glob(pattern, 0, NULL, &found) != 0) {
         printf("no record of a GPU matches %s: what runs on a GPU is unproven. Make one with `make gpu-record`.\n",
                pattern);
+        print_age_of_oracles();
         return dp_finish_output("release-check", DP_EXIT_NOTHING);
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -135,5 +135,6 @@ int cmd_release_check(int argc, char **argv) {
         if (one > code) code = one;
     }
     globfree(&found);
+    if (code == DP_EXIT_PASS || code == DP_EXIT_FAIL) print_age_of_oracles();
     return dp_finish_output("release-check", code);
 }

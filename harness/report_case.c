@@ -75,7 +75,6 @@ static void add_subject(cJSON *object, const dp_result *result) {
     cJSON_AddStringToObject(oracle, "path", result->options->oracle);
     add_text(oracle, "sha256", result->facts.oracle_sha256);
     add_copy(oracle, "provenance", result->facts.provenance);
-    cJSON_AddBoolToObject(oracle, "pinned", result->options->signature != NULL);
     add_text(object, "family", admitted ? df_family_name(result->family) : NULL);
     cJSON_AddStringToObject(object, "precision", df_precision_name(result->options->precision));
     dp_add_device(object, &result->device);
