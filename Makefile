@@ -174,9 +174,9 @@ $(BUILD)/build_facts.h: build-facts
 JUDGES := admission approx bounds bracket chain compare envelope evaluate evaluate_attention evaluate_fed evaluate_heads \
           evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted ids identity_arms identity_case \
           identity_digests identity_history identity_pair identity_rows identity_run identity_schedule \
-          identity_subject isolated isolated_judge proposal provenance recording rounds run_check sha256 \
-          sha256_compress sha256_native sketch sketch_check stage_set stage_values store store_dataset store_h5 \
-          store_inputs store_parts store_record store_sketch
+          identity_subject isolated isolated_judge manifest proposal provenance recording request resolve resolve_rope \
+          rounds run_check sha256 sha256_compress sha256_native sketch sketch_check spread float32_run stage_set \
+          stage_values store store_dataset store_h5 store_inputs store_parts store_record store_sketch
 SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) fixtures/cases.json $(wildcard oracles/*.h5) \
                      $(wildcard $(foreach judge,$(JUDGES),harness/$(judge).c harness/$(judge).h)))
 $(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc

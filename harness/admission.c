@@ -2,14 +2,19 @@
 #include "admission.h"
 
 #include "bracket.h"
+#include "config_limits.h"
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
 #include "ids.h"
+#include "request.h"
+#include "resolve.h"
+#include "sha256.h"
 #include "shortest.h"
 #include "sketch_check.h"
 #include "spread.h"
 #include "store_dataset.h"
+#include "text_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +117,7 @@ static df_status read_anchor(dp_admission *a, df_error *err) {
 
 static df_status check_precision(const dp_admission *a, df_precision precision, df_error *err) {
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(a->oracle), "precision");
-    const char *found = record == NULL ? "stored" : cJSON_IsString(record) ? record->valuestring : "no string";
+    const char *found = record == NULL ? "stored" : record->valuestring;
     const char *expected = df_precision_name(precision);
     if (strcmp(found, expected) == 0) return DF_OK;
     return df_fail(
@@ -244,14 +249,34 @@ df_status dp_admit_brackets(dp_admission *a, df_error *err) {
     return status;
 }
 
-/* Reads the config into a->config and opens the oracle. */
+/* Reads the config twice, as the drafter does and for the harness, and opens the oracle. */
 static df_status open_both(dp_admission *a, const char *checkpoint, const char *oracle, df_error *err) {
-    char path[PATH_SIZE];
+    char path[PATH_SIZE], *text = NULL;
     if (snprintf(path, sizeof path, "%s/config.json", checkpoint) >= PATH_SIZE)
         return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
                        PATH_SIZE);
-    const df_status status = df_config_read(path, &a->config, err);
-    return status == DF_OK ? dp_oracle_open(oracle, &a->oracle, err) : status;
+    df_status status = df_config_read(path, &a->config, err);
+    if (status == DF_OK) status = dp_text_file_read(path, DF_LIMIT_CONFIG_BYTES, &text, err);
+    if (status == DF_OK) status = dp_resolve(text, path, &a->resolved, err);
+    if (status == DF_OK) {
+        dp_sha256_of(text, strlen(text), a->config_sha256);
+        status = dp_oracle_open(oracle, &a->oracle, err);
+    }
+    free(text);
+    return status;
+}
+
+/* A config that agrees in every field of the record may still differ in a key that some reader follows. */
+static df_status check_config_digest(const dp_admission *a, const char *checkpoint, df_error *err) {
+    const char *found =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(a->oracle), "config_sha256"));
+    if (strcmp(found, a->config_sha256) == 0) return DF_OK;
+    return df_fail(
+        err, DF_ERR_REFUSED, "provenance.config",
+        "%s/config.json is not the file that %s was computed from: its SHA-256 is %s, the oracle records %s. "
+        "Every field of the geometry agrees, so it differs in a key that is not one of them, or in its "
+        "form. Put the old config.json back, or generate the oracle again (inspect shows its command).",
+        checkpoint, dp_oracle_path(a->oracle), a->config_sha256, found);
 }
 
 static df_status read_inputs(dp_admission *a, df_error *err) {
@@ -261,12 +286,17 @@ static df_status read_inputs(dp_admission *a, df_error *err) {
                            : status;
 }
 
-df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
-                   df_error *err) {
+df_status dp_admit_files(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
+                         df_error *err) {
     *out = (dp_admission){.oracle = NULL};
     df_status status = open_both(out, checkpoint, oracle, err);
-    if (status == DF_OK) status = dp_geometry_check(&out->config, dp_oracle_geometry(out->oracle), oracle, err);
-    if (status == DF_OK) status = check_precision(out, precision, err);
+    if (status == DF_OK) status = dp_geometry_check(out->resolved, dp_oracle_geometry(out->oracle), oracle, err);
+    if (status == DF_OK) status = check_config_digest(out, checkpoint, err);
+    return status == DF_OK ? check_precision(out, precision, err) : status;
+}
+
+df_status dp_admit_content(const char *checkpoint, dp_admission *out, df_error *err) {
+    df_status status = dp_geometry_check_reading(out->resolved, &out->config, checkpoint, err);
     if (status == DF_OK) status = read_positions(out, err);
     if (status == DF_OK) status = head_rows(out, &out->vocab, err);
     if (status == DF_OK && out->vocab > 0) status = read_anchor(out, err);
@@ -276,12 +306,20 @@ df_status dp_admit(const char *checkpoint, const char *oracle, df_precision prec
     const dp_ids_subject ids = {out->oracle, &out->config, &out->stages, out->vocab};
     if (status == DF_OK) status = dp_ids_check(&ids, err);
     if (status == DF_OK) status = read_inputs(out, err);
+    if (status == DF_OK) status = dp_request_check(out->oracle, out->context, out->pos, err);
     if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;
 }
 
+df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
+                   df_error *err) {
+    const df_status status = dp_admit_files(checkpoint, oracle, precision, out, err);
+    return status == DF_OK ? dp_admit_content(checkpoint, out, err) : status;
+}
+
 void dp_admission_release(dp_admission *admission) {
     dp_oracle_close(admission->oracle);
+    cJSON_Delete(admission->resolved);
     dp_stage_set_release(&admission->stages);
     free(admission->bracket);
     free(admission->sketch);

@@ -15,7 +15,9 @@
 
 typedef struct dp_admission {
     dp_oracle *oracle; /* owned, like every pointer here */
-    df_config config;
+    df_config config;  /* as the drafter reads it */
+    cJSON *resolved;   /* the geometry record of what config.json says (resolve.h) */
+    char config_sha256[65];
     dp_stage_set stages;    /* what the config demands and the oracle holds */
     dp_difference *bracket; /* [stages.count] the reference's float32 against its float64 (bracket.h); integers: zero */
     dp_difference *sketch;  /* [stages.count] likewise, of the sketches of sampled stages (sketch_check.h) */
@@ -27,14 +29,19 @@ typedef struct dp_admission {
     int32_t anchor;         /* with a head */
 } dp_admission;
 
-/* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_oracle_open, dp_geometry_check and
- * dp_ids_check, and "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape",
- * "oracle.stage.missing", "oracle.stage.unexpected", "oracle.sketch",
- * "oracle.bracket", "oracle.bfloat16", "oracle.frequencies", "oracle.spread", "provenance.orders", "oracle.integers",
- * "oracle.input.precision". Release *out
+/* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_resolve, dp_oracle_open,
+ * dp_geometry_check, dp_geometry_check_reading and dp_ids_check, and "provenance.config", "provenance.request",
+ * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
+ * "oracle.stage.unexpected", "oracle.sketch", "oracle.bracket", "oracle.bfloat16", "oracle.frequencies",
+ * "oracle.spread", "provenance.orders", "oracle.integers", "oracle.input.precision". Release *out
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
                    df_error *err);
+/* The same in two steps: whether the oracle is of this checkpoint, by what the two files say; then the drafter's
+ * reading of the config, and the content of the oracle against it. */
+df_status dp_admit_files(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
+                         df_error *err);
+df_status dp_admit_content(const char *checkpoint, dp_admission *admission, df_error *err);
 /* The part of the above that needs no checkpoint: the reference's own runs do not contradict each other at any stage of
  * admission->stages, and admission->bracket is measured. Codes: those of dp_admit from "oracle.sketch" on. */
 df_status dp_admit_brackets(dp_admission *admission, df_error *err);

@@ -3,9 +3,9 @@
 
 #include "error.h"
 #include "printable.h"
+#include "request.h"
 #include "text_file.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +62,7 @@ static const char *read_recipe(const cJSON *synth, dp_case *item) {
 
 static const char *read_case(const cJSON *object, dp_case *item) {
     const cJSON *stored = cJSON_GetObjectItemCaseSensitive(object, "stored");
+    item->entry = object;
     item->name = string_of(object, "name");
     item->checkpoint = string_of(object, "checkpoint");
     item->oracle = string_of(object, "oracle");
@@ -77,9 +78,28 @@ static const char *read_case(const cJSON *object, dp_case *item) {
     return read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
 }
 
+static df_status check_list_keys(const cJSON *document, const char *path, df_error *err) {
+    const cJSON *key = NULL, *manifest = cJSON_GetObjectItemCaseSensitive(document, "manifest");
+    cJSON_ArrayForEach(key, document) {
+        if (strcmp(key->string, "schema") == 0 || strcmp(key->string, "manifest") == 0 ||
+            strcmp(key->string, "cases") == 0)
+            continue;
+        return df_fail(
+            err, DF_ERR_REFUSED, "cases.key",
+            "The list %s has the key \"%.60s\", which no list has; expected schema, manifest and cases only. "
+            "Correct its spelling or remove it.",
+            path, key->string);
+    }
+    if (manifest == NULL || string_of(document, "manifest") != NULL) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "cases.entry",
+                   "The list %s has a manifest that is no path of a file. Give the path, or leave the key out: then "
+                   "nothing pins the oracles.",
+                   path);
+}
+
 static bool known_case_key(const char *key) {
-    static const char *const known[] = {"name",        "checkpoint",    "oracle", "stored",     "precision",
-                                        "synth",       "context",       "start",  "input_seed", "input_profile",
+    static const char *const known[] = {"name",        "checkpoint",    "oracle",  "stored",     "precision",
+                                        "synth",       "context",       "start",   "input_seed", "input_profile",
                                         "full_stages", "sample_stride", "lm_head", "gaps"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i]) == 0) return true;
@@ -146,6 +166,11 @@ static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *
         df_status status = check_case_keys(entry, path, err);
         if (status == DF_OK) status = check_recipe_keys(entry, path, err);
         if (status == DF_OK) status = read_precision(entry, path, &item->precision, err);
+        if (status == DF_OK && out->manifest != NULL && dp_request_lacking(entry) != NULL)
+            status = df_fail(err, DF_ERR_REFUSED, "cases.entry",
+                             "Case %s of %s lacks \"%s\": a list that names a manifest states every fact of its "
+                             "oracles, which are held against them. Complete the entry; see fixtures/README.md.",
+                             item->name, path, dp_request_lacking(entry));
         if (status != DF_OK) return status;
         out->count++;
     }
@@ -170,7 +195,9 @@ df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
                          : cJSON_IsArray(cases) ? "an empty array"
                                                 : "no such array");
     else
-        status = read_cases(cases, path, out, err);
+        status = check_list_keys(document, path, err);
+    out->manifest = string_of(document, "manifest");
+    if (status == DF_OK) status = read_cases(cases, path, out, err);
     if (status != DF_OK) dp_cases_release(out);
     return status;
 }

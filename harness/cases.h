@@ -9,9 +9,12 @@
 #include "dflash.h"
 #include "synth.h"
 
+#include <cjson/cJSON.h>
+
 typedef struct dp_case {
     const char *name, *checkpoint, *oracle; /* borrowed from the list */
     const char *head;                       /* FILE[:TENSOR] of the output head; NULL: the checkpoint's own */
+    const cJSON *entry;                     /* likewise; the facts of its oracle (request.h) */
     bool stored;                            /* the checkpoint is part of the repository */
     df_precision precision;                 /* how the weights are held */
     const char *synth_config;               /* recipe */
@@ -21,11 +24,12 @@ typedef struct dp_case {
 typedef struct dp_case_list {
     dp_case *item; /* owned */
     int count;
-    void *document; /* owned */
+    cJSON *document;      /* owned */
+    const char *manifest; /* of its oracles (manifest.h), inside the document; NULL: nothing pins them */
 } dp_case_list;
 
-/* Codes: "cases.json", "cases.entry", "cases.key" (a key that no case has), "cases.precision" (a mode that does not
- * exist), "cases.recipe" (a key that no recipe has), and those of dp_text_file_read. */
+/* Codes: "cases.json", "cases.entry", "cases.key" (a key that no case or no list has), "cases.precision" (a mode that
+ * does not exist), "cases.recipe" (a key that no recipe has), and those of dp_text_file_read. */
 df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err);
 void dp_cases_release(dp_case_list *list);
 

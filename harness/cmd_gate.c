@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "colour.h"
 #include "error.h"
+#include "manifest.h"
 #include "output.h"
 #include "render.h"
 #include "report.h"
@@ -32,8 +33,10 @@ static const char help[] =
 
 typedef struct gate {
     const dp_run_options *run;
-    cJSON *json; /* the document of the run; NULL when nobody asked */
-    FILE *to;    /* where the table goes */
+    const char *list;     /* its path */
+    dp_manifest manifest; /* of its oracles */
+    cJSON *json;          /* the document of the run; NULL when nobody asked */
+    FILE *to;             /* where the table goes */
     int cases, passed, stages, rounds;
     dp_verdict worst; /* of all cases */
     double seconds;
@@ -53,6 +56,8 @@ static void print_case(gate *g, const dp_case *item, const dp_result *result) {
 static void run_case(gate *g, const dp_case *item) {
     const double size = dp_case_work(item), moment = dp_seconds();
     const dp_check_options options = {.checkpoint = item->checkpoint,
+                                      .entry = item->entry,
+                                      .signature = dp_manifest_signature(&g->manifest, item->oracle),
                                       .oracle = item->oracle,
                                       .head = item->head,
                                       .precision = item->precision,
@@ -69,7 +74,8 @@ static void run_case(gate *g, const dp_case *item) {
                         .device = {.backend = df_backend_name(options.backend),
                                    .numeric_class = df_class_name(options.numeric_class),
                                    .products = df_products_name(options.products)}};
-    const df_status prepared = dp_case_prepare(item, &result.error);
+    df_status prepared = dp_manifest_check_file(&g->manifest, item->oracle, &result.error);
+    if (prepared == DF_OK) prepared = dp_case_prepare(item, &result.error);
     dp_progress_skip(&g->progress, moment);
     if (prepared == DF_OK)
         dp_check(&options, &result);
@@ -96,6 +102,10 @@ static int finish(gate *g) {
     if (g->cases == 0)
         fprintf(g->to, "The filter '%s' matches no case; see --list for their names.\n",
                 g->run->filter != NULL ? g->run->filter : "");
+    if (g->manifest.document == NULL)
+        fprintf(g->to,
+                "Not pinned: %s names no manifest, so nothing says that its oracles are those that were stored.\n",
+                g->list);
     dp_document_end(g->json, g->worst);
     code = g->run->json ? dp_print_json("gate", g->json, code) : dp_finish_output("gate", code);
     code = dp_write_results("gate", g->json, g->run, code);
@@ -126,6 +136,7 @@ static int check_destinations(const dp_case_list *list, const char *path, const 
     dp_destinations files = {.command = "gate"};
     dp_run_destinations(run, &files);
     dp_destination_spare(&files, path);
+    if (list->manifest != NULL) dp_destination_spare(&files, list->manifest);
     for (int i = 0; i < list->count; i++) {
         dp_destination_spare(&files, list->item[i].oracle);
         dp_destination_spare(&files, list->item[i].synth_config);
@@ -135,30 +146,59 @@ static int check_destinations(const dp_case_list *list, const char *path, const 
     return dp_destinations_check(&files);
 }
 
-static int run_cases(const dp_case_list *list, const dp_run_options *run, const char *command) {
-    gate g = {.run = run, .to = run->json ? stderr : stdout};
+static int gate_cases(gate *g, const dp_case_list *list, const char *command) {
+    const dp_run_options *run = g->run;
     int listed = 0;
     if (dp_run_wants_result(run) && !run->list) {
-        g.json = dp_document_begin("gate", command, run->filter);
-        if (g.json == NULL) {
+        g->json = dp_document_begin("gate", command, run->filter);
+        if (g->json == NULL) {
             df_error err;
             df_fail_memory(&err, "the JSON result", 0);
             return dp_report_error("gate", &err);
         }
+        cJSON *environment = cJSON_GetObjectItemCaseSensitive(g->json, "environment");
+        cJSON_AddItemToObject(environment, "manifest",
+                              list->manifest != NULL ? cJSON_CreateString(list->manifest) : cJSON_CreateNull());
     }
     double total = 0.0;
     for (int i = 0; i < list->count; i++)
         if (run->filter == NULL || dp_glob(run->filter, list->item[i].name)) total += dp_case_work(&list->item[i]);
-    dp_progress_begin(&g.progress, "gate", NULL, total);
+    dp_progress_begin(&g->progress, "gate", NULL, total);
     for (int i = 0; i < list->count; i++) {
         if (run->filter != NULL && !dp_glob(run->filter, list->item[i].name)) continue;
         if (run->list)
             listed += printf("%s\n", list->item[i].name) > 0;
         else
-            run_case(&g, &list->item[i]);
+            run_case(g, &list->item[i]);
     }
     if (run->list) return finish_selection(run->filter, listed);
-    return finish(&g);
+    return finish(g);
+}
+
+/* An oracle that no case names is checked by nobody. */
+static df_status check_census(const dp_manifest *manifest, const dp_case_list *list, df_error *err) {
+    const cJSON *entry;
+    cJSON_ArrayForEach(entry, manifest->oracles) {
+        bool named = false;
+        for (int i = 0; i < list->count; i++) named = named || strcmp(list->item[i].oracle, entry->string) == 0;
+        if (!named)
+            return df_fail(
+                err, DF_ERR_REFUSED, "manifest.extra",
+                "%s has an entry for %s, and no case of its list names that oracle: expected one case or more "
+                "for every entry. Add the case, or take the entry out.",
+                manifest->path, entry->string);
+    }
+    return DF_OK;
+}
+
+static int run_cases(const dp_case_list *list, const char *path, const dp_run_options *run, const char *command) {
+    gate g = {.run = run, .list = path, .to = run->json ? stderr : stdout};
+    df_error refusal;
+    df_status pinned = run->list ? DF_OK : dp_manifest_read(list->manifest, &g.manifest, &refusal);
+    if (pinned == DF_OK) pinned = check_census(&g.manifest, list, &refusal);
+    const int code = pinned == DF_OK ? gate_cases(&g, list, command) : dp_report_error("gate", &refusal);
+    dp_manifest_release(&g.manifest);
+    return code;
 }
 
 int cmd_gate(int argc, char **argv) {
@@ -189,7 +229,7 @@ int cmd_gate(int argc, char **argv) {
     code = prepare || run.list ? DP_EXIT_PASS : check_destinations(&list, path, &run);
     if (code == DP_EXIT_PASS)
         code = prepare ? prepare_cases(&list, run.filter)
-                       : run_cases(&list, &run, command != NULL ? command : "dflash-parity gate");
+                       : run_cases(&list, path, &run, command != NULL ? command : "dflash-parity gate");
     free(command);
     dp_cases_release(&list);
     return code;

@@ -2,6 +2,9 @@
  * one is fresh. */
 #include "commands.h"
 
+#include "cases.h"
+#include "manifest.h"
+
 #include "cli.h"
 #include "destinations.h"
 #include "gpu_record.h"
@@ -92,6 +95,21 @@ static int check_record(const char *path) {
     return stale > 0 || !passed ? DP_EXIT_FAIL : DP_EXIT_PASS;
 }
 
+/* News and no verdict: the stored oracles stay what they are when their generator goes on. */
+static void print_age_of_oracles(void) {
+    dp_case_list list;
+    dp_manifest manifest;
+    df_error err;
+    df_status status = dp_cases_read("fixtures/cases.json", &list, &err);
+    if (status == DF_OK) {
+        status = dp_manifest_read(list.manifest, &manifest, &err);
+        if (status == DF_OK && manifest.document != NULL) dp_manifest_print_age(&manifest, "oracles", stdout);
+        if (status == DF_OK) dp_manifest_release(&manifest);
+        dp_cases_release(&list);
+    }
+    if (status != DF_OK) printf("oracles: %s\n", err.message);
+}
+
 int cmd_release_check(int argc, char **argv) {
     const char *pattern = "reports/gpu/*.record.json";
     const dp_option own[] = {{"--records", &pattern}};
@@ -109,6 +127,7 @@ int cmd_release_check(int argc, char **argv) {
     if (glob(pattern, 0, NULL, &found) != 0) {
         printf("no record of a GPU matches %s: what runs on a GPU is unproven. Make one with `make gpu-record`.\n",
                pattern);
+        print_age_of_oracles();
         return dp_finish_output("release-check", DP_EXIT_NOTHING);
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -116,5 +135,6 @@ int cmd_release_check(int argc, char **argv) {
         if (one > code) code = one;
     }
     globfree(&found);
+    if (code == DP_EXIT_PASS || code == DP_EXIT_FAIL) print_age_of_oracles();
     return dp_finish_output("release-check", code);
 }

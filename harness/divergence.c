@@ -62,9 +62,12 @@ const char *dp_result_sentence(const dp_result *result, char text[DP_SENTENCE]) 
     char how[256];
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(result, &by), *least = dp_worst_stage(result);
-    if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR)
+    if (dp_stopped(result))
         snprintf(text, DP_SENTENCE, "%s with %s, so no verdict on the values exists.",
-                 result->verdict == DP_REFUSED ? "Refused" : "Stopped by an error", result->error.code);
+                 result->verdict == DP_REFUSED ? "Refused"
+                 : result->verdict == DP_FAIL  ? "Failed"
+                                               : "Stopped by an error",
+                 result->error.code);
     else if (result->verdict == DP_NOTHING)
         snprintf(text, DP_SENTENCE, "Nothing was compared: the filter matches no stage and no round.");
     else if (first != NULL) {

@@ -182,6 +182,7 @@ typedef struct sides {
     const char *where;     /* the claimant's file */
     const char *authority; /* "the checkpoint's config" */
     const char *claimant;  /* "the oracle" */
+    const char *verb;      /* "claims" */
     const char *advice;
 } sides;
 
@@ -189,11 +190,9 @@ static df_status differs(const char *name, const cJSON *config, const cJSON *cla
     char expected[160], found[160];
     show(config, expected, sizeof expected);
     show(claim, found, sizeof found);
-    return df_fail(
-        err, DF_ERR_REFUSED, "geometry.field.differs",
-        "%s: the geometry field %s differs: %s says %s, %s claims %s. They are not of one drafter, so no value was "
-        "compared. %s",
-        s->where, name, s->authority, expected, s->claimant, found, s->advice);
+    return df_fail(err, DF_ERR_REFUSED, "geometry.field.differs",
+                   "%s: the geometry field %s differs: %s says %s, %s %s %s. No value was compared. %s", s->where, name,
+                   s->authority, expected, s->claimant, s->verb, found, s->advice);
 }
 
 static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err);
@@ -237,11 +236,10 @@ static df_status compare_objects(const char *name, const cJSON *config, const cJ
         if (known && cJSON_GetObjectItemCaseSensitive(claim, child->string) == child) continue;
         snprintf(field, sizeof field, "%s%s%s", name, dot, child->string);
         show(child, value, sizeof value);
-        return df_fail(
-            err, DF_ERR_REFUSED, "geometry.field.unknown",
-            "%s: %s claims %s = %s, a geometry field that %s%s. Write the file again as oracles/FORMAT.md says.",
-            s->where, s->claimant, field, value, known ? "it states twice" : s->authority,
-            known ? "" : " does not give rise to");
+        return df_fail(err, DF_ERR_REFUSED, "geometry.field.unknown",
+                       "%s: %s %s %s = %s, a geometry field that %s%s. Write the file again as oracles/FORMAT.md says.",
+                       s->where, s->claimant, s->verb, field, value, known ? "it states twice" : s->authority,
+                       known ? "" : " does not give rise to");
     }
     return DF_OK;
 }
@@ -318,18 +316,32 @@ df_status dp_geometry_compare(const cJSON *first, const cJSON *second, const cha
     const sides s = {.where = where_second,
                      .authority = where_first,
                      .claimant = "this file",
-                     .advice = "Compare runs of one drafter."};
+                     .verb = "claims",
+                     .advice = "They are not of one drafter; compare runs of one."};
     return compare_records(first, second, &s, err);
 }
 
-df_status dp_geometry_check(const df_config *config, const cJSON *claim, const char *where, df_error *err) {
+df_status dp_geometry_check(const cJSON *resolved, const cJSON *claim, const char *where, df_error *err) {
     const sides s = {.where = where,
                      .authority = "the checkpoint's config",
                      .claimant = "the oracle",
-                     .advice = "Use the oracle of this checkpoint, or correct config.json."};
+                     .verb = "claims",
+                     .advice =
+                         "They are not of one drafter; use the oracle of this checkpoint, or correct config.json."};
+    return compare_records(resolved, claim, &s, err);
+}
+
+df_status dp_geometry_check_reading(const cJSON *resolved, const df_config *config, const char *where, df_error *err) {
+    const sides s = {.where = where,
+                     .authority = "config.json",
+                     .claimant = "the drafter",
+                     .verb = "resolved",
+                     .advice =
+                         "The drafter runs another model than the checkpoint is; correct how it reads its config."};
     cJSON *record = dp_geometry_of(config);
     if (record == NULL) return df_fail_memory(err, "a geometry record", 4096);
-    const df_status status = compare_records(record, claim, &s, err);
+    const df_status status = compare_records(resolved, record, &s, err);
+    if (status == DF_ERR_REFUSED && err != NULL) snprintf(err->code, sizeof err->code, "%s", DP_MISREAD);
     cJSON_Delete(record);
     return status;
 }

@@ -1,9 +1,10 @@
 /*
  * geometry.h - does the oracle speak of the checkpoint under test?
  *
- * The checkpoint's config is the authority and the oracle is the claimant: every field of the geometry record
- * (oracles/FORMAT.md) is derived from df_config and compared with the claim before any value is read. A field that is
- * missing, unknown, of another type or different is a refusal naming the field and both values.
+ * The checkpoint's config.json is the authority, as resolve.h reads it. The oracle is one claimant: every field of the
+ * geometry record (oracles/FORMAT.md) is compared before any value is read, and one that is missing, unknown, of
+ * another type or different is a refusal naming the field and both values. The drafter is the other: where its own
+ * reading (df_config) is another than the config's, the drafter is wrong.
  */
 #ifndef DP_GEOMETRY_H
 #define DP_GEOMETRY_H
@@ -11,12 +12,17 @@
 #include "dflash.h"
 #include "store.h"
 
-/* The geometry record of a config; the caller deletes it. NULL when out of memory. */
+/* The geometry record of what the drafter resolved; the caller deletes it. NULL when out of memory. */
 cJSON *dp_geometry_of(const df_config *config);
 
-/* Compares a claimed record with the config's own. `where` names the claimant. Codes: "geometry.field.missing",
- * "geometry.field.unknown", "geometry.field.differs". */
-df_status dp_geometry_check(const df_config *config, const cJSON *claim, const char *where, df_error *err);
+/* Compares a claimed record with the one that the config gives rise to (dp_resolve). `where` names the claimant. Codes:
+ * "geometry.field.missing", "geometry.field.unknown", "geometry.field.differs". */
+df_status dp_geometry_check(const cJSON *resolved, const cJSON *claim, const char *where, df_error *err);
+
+/* Compares what the drafter resolved with what its config, named by `where`, says. DF_ERR_REFUSED with the code
+ * DP_MISREAD: the drafter runs another model than the config's, which is a failure and not a refusal. */
+#define DP_MISREAD "geometry.misread"
+df_status dp_geometry_check_reading(const cJSON *resolved, const df_config *config, const char *where, df_error *err);
 
 /* Compares the records of two files, `first` (named where_first) and `second`, in the same way and with the same codes.
  */

@@ -59,7 +59,7 @@ static cJSON *case_line(const dp_result_case *item, const char *filter) {
     char series[DP_SERIES_TEXT];
     const dp_result *r = &item->result;
     const dp_stage_result *least = dp_worst_stage(r), *final = dp_stage_named(r, "final");
-    const bool stopped = r->verdict == DP_REFUSED || r->verdict == DP_ERROR;
+    const bool stopped = dp_stopped(r);
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "case", item->name);
     cJSON_AddStringToObject(object, "verdict", dp_verdict_name(r->verdict));

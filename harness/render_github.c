@@ -27,7 +27,7 @@ static void one_error(FILE *to, const dp_result_case *item) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(&item->result, &by);
     const dp_verdict verdict = item->result.verdict;
-    const bool stopped = verdict == DP_REFUSED || verdict == DP_ERROR;
+    const bool stopped = dp_stopped(&item->result);
     snprintf(title, sizeof title, "%s %s%s%s", item->name, dp_verdict_name(verdict), first != NULL ? " at " : "",
              first != NULL ? first->name : "");
     snprintf(message, sizeof message, "%s%s%s", dp_result_sentence(&item->result, sentence), stopped ? " " : "",

@@ -44,7 +44,7 @@ void dp_html_look(FILE *to, const dp_result_case *item) {
         }
         if (dp_first_divergence(&item->result, &by) == NULL)
             fputs(", where a cached round leaves the block's bits", to);
-    } else if (fail) {
+    } else if (fail && !dp_stopped(&item->result)) {
         fputs("A round does not match; see the table of rounds", to);
     } else {
         fputs("No number was judged", to);

@@ -3,9 +3,10 @@
  *
  * One suite for each case, named by backend, class and oracle; in it one test case for each stage chained, one for each
  * stage alone, one for each round. A case that was refused, stopped or compared nothing has one test case, `verdict`,
- * with an error, so that no dashboard can take it for an empty pass. The environment stands in the suite's properties.
- * The form is what both common schemas accept: attributes and elements in the order of the stricter one (Windy Road's,
- * of Ant's output), times with three digits, hostname `localhost`, since a result file does not keep the host's name.
+ * with an error (a failure where the drafter misread its config), so that no dashboard can take it for an empty pass.
+ * The environment stands in the suite's properties. The form is what both common schemas accept: attributes and
+ * elements in the order of the stricter one (Windy Road's, of Ant's output), times with three digits, hostname
+ * `localhost`, since a result file does not keep the host's name.
  */
 #include "render.h"
 
@@ -26,12 +27,13 @@ static void attribute(FILE *to, const char *name, const char *value) {
     fputc('"', to);
 }
 
-static bool stopped(const dp_result *r) { return r->verdict != DP_PASS && r->verdict != DP_FAIL; }
+static bool stopped(const dp_result *r) { return dp_stopped(r) || r->verdict == DP_NOTHING; }
 
 static totals count(const dp_result *r) {
     return (totals){.tests = r->stage_count + r->isolated_count + r->arm_count + stopped(r),
-                    .failures = r->failed_stages + r->failed_isolated + r->failed_arms,
-                    .errors = stopped(r)};
+                    .failures =
+                        r->failed_stages + r->failed_isolated + r->failed_arms + (stopped(r) && r->verdict == DP_FAIL),
+                    .errors = stopped(r) && r->verdict != DP_FAIL};
 }
 
 /* The schemas know no name that is empty or blank, and no time but seconds from 0. */
@@ -154,7 +156,7 @@ static void verdict_test(FILE *to, const dp_result_case *item) {
     if (r->verdict == DP_NOTHING)
         fault(to, "error", "nothing.compared", dp_result_sentence(r, sentence));
     else
-        fault(to, "error", r->error.code, r->error.message);
+        fault(to, r->verdict == DP_FAIL ? "failure" : "error", r->error.code, r->error.message);
     close_test(to);
 }
 

@@ -38,7 +38,7 @@ static void overview_row(FILE *to, const dp_result_case *item) {
     dp_divergence_by by;
     const dp_stage_result *at = dp_first_divergence(r, &by), *least = dp_worst_stage(r);
     if (at == NULL) at = least;
-    const bool stopped = r->verdict == DP_REFUSED || r->verdict == DP_ERROR;
+    const bool stopped = dp_stopped(r);
     fprintf(to, "| %s%s%s | ", r->verdict == DP_PASS ? "" : "**", dp_verdict_name(r->verdict),
             r->verdict == DP_PASS ? "" : "**");
     cell(to, item->name);
@@ -109,7 +109,7 @@ static void summary(FILE *to, const dp_result_case *item) {
     fputs("### ", to);
     dp_escape_markdown(to, item->name);
     fprintf(to, ": %s\n\n", dp_verdict_name(r->verdict));
-    if (r->verdict == DP_REFUSED || r->verdict == DP_ERROR) {
+    if (dp_stopped(r)) {
         /* A message holds words from anywhere, and a story takes them as they are. */
         dp_escape_markdown(to, dp_result_sentence(r, sentence));
         fputs("\n\n", to);
@@ -117,7 +117,7 @@ static void summary(FILE *to, const dp_result_case *item) {
     } else {
         dp_story_begin(to, item);
     }
-    if (r->verdict == DP_FAIL) {
+    if (r->verdict == DP_FAIL && !dp_stopped(r)) {
         fputc(' ', to);
         dp_story_growth(to, item);
         fputc(' ', to);

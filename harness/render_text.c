@@ -14,7 +14,7 @@ void dp_render_case(FILE *to, const char *name, const dp_result *result) {
         fprintf(to, ", least headroom %3.0f %% at %s", 100.0 * worst->headroom, worst->name);
     fprintf(to, "\n");
     dp_report_text(to, result, true);
-    if (result->verdict == DP_PASS || result->verdict == DP_FAIL) return;
+    if (result->verdict == DP_PASS || (result->verdict == DP_FAIL && !dp_stopped(result))) return;
     fprintf(to, "      ");
     dp_report_verdict(to, result);
 }

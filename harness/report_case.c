@@ -56,7 +56,7 @@ static void add_copy(cJSON *object, const char *key, const cJSON *item) {
 }
 
 static void add_error(cJSON *object, const dp_result *result) {
-    if (result->verdict != DP_REFUSED && result->verdict != DP_ERROR) {
+    if (!dp_stopped(result)) {
         cJSON_AddNullToObject(object, "error");
         return;
     }

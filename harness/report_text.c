@@ -164,7 +164,7 @@ static void print_rest(FILE *to, const dp_result *result) {
 }
 
 void dp_report_verdict(FILE *to, const dp_result *result) {
-    if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR) {
+    if (dp_stopped(result)) {
         fprintf(to, "%s: %s: %s\n", dp_verdict_name(result->verdict), result->error.code, result->error.message);
         return;
     }

@@ -85,10 +85,8 @@ static void read_output_head(dp_json_reader *reader, const cJSON *object, dp_res
 
 static void read_error(dp_json_reader *reader, const cJSON *object, dp_result *result) {
     const cJSON *error = dp_read_object_or_null(reader, object, "error");
-    const bool stopped = result->verdict == DP_REFUSED || result->verdict == DP_ERROR;
-    if ((error != NULL) != stopped) dp_read_wrong(reader, "error", "there exactly for REFUSED and ERROR");
     if (error == NULL) return;
-    result->error.status = result->verdict == DP_REFUSED ? DF_ERR_REFUSED : DF_ERR_IO;
+    result->error.status = result->verdict == DP_ERROR ? DF_ERR_IO : DF_ERR_REFUSED;
     snprintf(result->error.code, sizeof result->error.code, "%s", dp_read_text(reader, error, "code"));
     snprintf(result->error.message, sizeof result->error.message, "%s", dp_read_text(reader, error, "message"));
 }
@@ -161,7 +159,7 @@ static void check_count(dp_json_reader *reader, const cJSON *object, const char 
 static void check_verdict(dp_json_reader *reader, const dp_result *r) {
     const int compared = r->stage_count + r->arm_count, failed = r->failed_stages + r->failed_arms + r->failed_isolated;
     const bool fits = r->verdict == DP_PASS      ? compared > 0 && failed == 0
-                      : r->verdict == DP_FAIL    ? failed > 0
+                      : r->verdict == DP_FAIL    ? failed > 0 || dp_stopped(r)
                       : r->verdict == DP_NOTHING ? compared == 0
                                                  : true;
     if (reader->status != DF_OK || fits) return;
@@ -218,6 +216,8 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     check_count(reader, object, "rounds_compared", result->arm_count);
     check_count(reader, object, "rounds_failed", result->failed_arms);
     check_count(reader, object, "warnings", result->warnings);
+    if ((result->error.status != DF_OK) != dp_stopped(result))
+        dp_read_wrong(reader, "error", "there exactly for REFUSED and ERROR, and for a FAIL with nothing compared");
     check_verdict(reader, result);
     check_divergence(reader, object, result);
 }

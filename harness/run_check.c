@@ -11,9 +11,11 @@
 #include "float32_run.h"
 #include "geometry.h"
 #include "hosted.h"
+#include "manifest.h"
 #include "output.h"
 #include "plot_collect.h"
 #include "proposal.h"
+#include "request.h"
 #include "store_sketch.h"
 
 #include <math.h>
@@ -64,7 +66,12 @@ static bool selected(const check *c, const char *name) {
 
 static df_status admit(check *c, dp_result *out) {
     const dp_check_options *o = c->options;
-    const df_status status = dp_admit(o->checkpoint, o->oracle, o->precision, &c->in, c->err);
+    df_status status = dp_admit_files(o->checkpoint, o->oracle, o->precision, &c->in, c->err);
+    if (status == DF_OK && o->signature != NULL)
+        status = dp_manifest_check_provenance(o->signature, dp_oracle_provenance(c->in.oracle), o->oracle, c->err);
+    if (status == DF_OK && o->entry != NULL) status = dp_request_check_case(o->entry, c->in.oracle, c->err);
+    if (status == DF_OK && o->fault != NULL) o->fault(&c->in.config);
+    if (status == DF_OK) status = dp_admit_content(o->checkpoint, &c->in, c->err);
     out->family = c->in.config.family;
     out->context = c->in.context;
     out->block = c->in.config.block;
@@ -339,6 +346,7 @@ static void check_release(check *c) {
 }
 
 static dp_verdict verdict_of(df_status status, const dp_result *result) {
+    if (status == DF_ERR_REFUSED && strcmp(result->error.code, DP_MISREAD) == 0) return DP_FAIL;
     if (status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT) return DP_REFUSED;
     if (status != DF_OK) return DP_ERROR;
     if (result->stage_count + result->arm_count == 0) return DP_NOTHING;
@@ -380,6 +388,11 @@ void dp_result_release(dp_result *result) {
     result->stage_count = result->layer_count = 0;
     dp_facts_release(&result->facts);
     dp_plot_data_release(&result->plot);
+}
+
+bool dp_stopped(const dp_result *result) {
+    return result->verdict == DP_REFUSED || result->verdict == DP_ERROR ||
+           (result->verdict == DP_FAIL && result->stage_count + result->arm_count == 0);
 }
 
 const dp_stage_result *dp_worst_stage(const dp_result *result) {

@@ -19,9 +19,11 @@
 #include "run_facts.h"
 #include "sketch_check.h"
 
+#include <cjson/cJSON.h>
+
 typedef enum dp_verdict {
     DP_PASS = 0,
-    DP_FAIL,    /* a stage outside its bar, or a pair of arms not identical */
+    DP_FAIL,    /* a stage outside its bar, a pair of arms not identical, or a config that the drafter misreads */
     DP_REFUSED, /* see the error */
     DP_ERROR,   /* I/O, memory, device */
     DP_NOTHING  /* nothing was compared */
@@ -37,6 +39,8 @@ typedef struct dp_check_options {
     const char *oracle;     /* file */
     const char *head;       /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
     df_precision precision; /* how the matrices are held; must be the oracle's */
+    const cJSON *entry;     /* of a case list: its facts must be the oracle's (request.h); NULL: not of a list */
+    const cJSON *signature; /* of what wrote the oracle (manifest.h); NULL: nothing pins it */
     /* What the drafter computes with in the place of the checkpoint's config, which still says what is demanded; NULL:
      * that one. The verdict then says whether the oracle notices. A run that fails chained is not run alone, because
      * the shapes of its stages may be other ones. */
@@ -47,9 +51,10 @@ typedef struct dp_check_options {
     df_backend backend;
     df_class numeric_class;
     df_products products;
-    int device;                /* number of the CUDA device */
-    dp_progress_part progress; /* all zero: nobody watches */
-    bool report;               /* also collect what only a result file holds: digests, geometry, plot data */
+    int device;                        /* number of the CUDA device */
+    dp_progress_part progress;         /* all zero: nobody watches */
+    bool report;                       /* also collect what only a result file holds: digests, geometry, plot data */
+    void (*fault)(df_config *reading); /* for tests: spoils what the drafter read of its config; NULL: nothing */
 } dp_check_options;
 
 typedef struct dp_stage_result {
@@ -72,7 +77,7 @@ enum { DP_TENSOR_NAME = 256 };
 typedef struct dp_result {
     const dp_check_options *options;
     dp_verdict verdict;
-    df_error error; /* for DP_REFUSED and DP_ERROR */
+    df_error error; /* for a run that stopped (dp_stopped) */
     df_family family;
     int context, block; /* rows of the input */
     int threads;
@@ -96,6 +101,10 @@ typedef struct dp_result {
 /* Never fails: what goes wrong is in the result. */
 void dp_check(const dp_check_options *options, dp_result *out);
 void dp_result_release(dp_result *result);
+
+/* Whether the run ended before its verdict, with result->error: refused, not possible, or failed by a drafter that
+ * misreads its config, so that no value could be compared. */
+bool dp_stopped(const dp_result *result);
 
 /* The compared stage with the least headroom; NULL when none was compared. */
 const dp_stage_result *dp_worst_stage(const dp_result *result);

@@ -1,6 +1,7 @@
 /* sensitivity.c - see sensitivity.h. */
 #include "sensitivity.h"
 
+#include "error.h"
 #include "geometry.h"
 #include "run_check.h"
 #include "store.h"
@@ -248,12 +249,15 @@ static df_status read_config(const dp_case *item, df_config *config, df_error *e
 static df_status ask_geometry(const dp_case *item, const df_config *altered, dp_sensitivity *out, df_error *err) {
     dp_oracle *oracle = NULL;
     df_error found;
-    const df_status status = dp_oracle_open(item->oracle, &oracle, err);
-    if (status == DF_OK && dp_geometry_check(altered, dp_oracle_geometry(oracle), item->oracle, &found) != DF_OK) {
+    cJSON *record = dp_geometry_of(altered);
+    df_status status = record != NULL ? dp_oracle_open(item->oracle, &oracle, err)
+                                      : df_fail_memory(err, "a geometry record", sizeof *altered);
+    if (status == DF_OK && dp_geometry_check(record, dp_oracle_geometry(oracle), item->oracle, &found) != DF_OK) {
         out->noticed = DP_NOTICED_GEOMETRY;
         snprintf(out->where, sizeof out->where, "%s", found.code);
     }
     dp_oracle_close(oracle);
+    cJSON_Delete(record);
     return status;
 }
 
@@ -266,8 +270,11 @@ df_status dp_sensitivity_of(const dp_case *item, const dp_field *field, bool *ap
     if (status != DF_OK) return status;
     *applies = field->step(&altered, field->part);
     if (!*applies) return DF_OK;
-    const dp_check_options options = {
-        .checkpoint = item->checkpoint, .oracle = item->oracle, .precision = item->precision, .altered = &altered};
+    const dp_check_options options = {.checkpoint = item->checkpoint,
+                                      .head = item->head,
+                                      .oracle = item->oracle,
+                                      .precision = item->precision,
+                                      .altered = &altered};
     dp_result result;
     dp_check(&options, &result);
     const bool loaded = result.stages_known > 0 && result.provenance_seconds > 0.0;

@@ -40,6 +40,11 @@ void dp_story_headline(FILE *to, const dp_result_case *item) {
             fprintf(to, "fails, first at `%s`", stage);
         else
             fputs("fails", to);
+        if (dp_stopped(&item->result)) {
+            fputs(" before a value was compared (", to);
+            ticked(to, item->result.error.code);
+            fputc(')', to);
+        }
         break;
     case DP_REFUSED:
     case DP_ERROR:
@@ -251,7 +256,10 @@ void dp_story_begin(FILE *to, const dp_result_case *item) {
         least_headroom(to, r);
         break;
     case DP_FAIL:
-        failure(to, r);
+        if (dp_stopped(r))
+            fprintf(to, " fails before a value was compared. %s", r->error.message);
+        else
+            failure(to, r);
         break;
     case DP_REFUSED:
     case DP_ERROR:

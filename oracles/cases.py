@@ -25,6 +25,7 @@ CASE_KEYS = {
     "sample_stride": int,
 }
 HARNESS_KEYS = ("synth", "stored")
+LIST_KEYS = ("schema", "manifest", "cases")
 
 
 def check_case(case, path: Path) -> None:
@@ -51,10 +52,18 @@ def check_case(case, path: Path) -> None:
         raise Refused(f"{where}: full_stages is {full!r}, expected a list of stage names or globs.")
 
 
-def read_cases(path: Path, only: str | None) -> list[dict]:
+def read_list(path: Path) -> dict:
     listing, _ = read_json(path)
     if listing.get("schema") != 1 or not isinstance(listing.get("cases"), list):
         raise Refused(f"{path}: expected an object with schema 1 and a list of cases.")
+    unknown = sorted(set(listing) - set(LIST_KEYS))
+    if unknown or not isinstance(listing.get("manifest", ""), str):
+        raise Refused(f"{path}: {(unknown or ['manifest'])[0]!r} is not known, or no string; expected {', '.join(LIST_KEYS)}.")
     for case in listing["cases"]:
         check_case(case, path)
+    return listing
+
+
+def read_cases(path: Path, only: str | None) -> list[dict]:
+    listing = read_list(path)
     return [case for case in listing["cases"] if only is None or fnmatch.fnmatchcase(case["name"], only)]

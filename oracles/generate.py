@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
-# Torch's vector code rounds float32 pow differently from one instruction set to the next; the scalar code gives the
-# frequency table that a correctly rounded power gives, on every machine. Read once, when torch is imported.
+# Torch's vector code rounds differently from one instruction set to the next; the scalar code gives the same runs on
+# every machine. Read once, when torch is imported.
 os.environ["ATEN_CPU_CAPABILITY"] = "default"
 
 import argparse
@@ -28,10 +28,11 @@ from pathlib import Path
 import h5py
 import torch
 
+import manifest
 import packages
 import reference
 import second
-from cases import read_cases
+from cases import read_cases, read_list
 from families import specforge_masks
 from h5out import oracle_file
 from head import split_source
@@ -72,8 +73,8 @@ def portable(path: Path) -> str:
 def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str], spaced: bool) -> list[str]:
     config = checkpoint.config
     notes = [
-        "torch runs with ATEN_CPU_CAPABILITY=default, so that its float32 pow makes the same frequency table on every "
-        "instruction set",
+        "torch runs with ATEN_CPU_CAPABILITY=default, so that it rounds alike on every instruction set; the powers of the "
+        "frequency table are taken in float64 and rounded once, because the C library's powf is a unit off now and then",
         "float64 run: casts to float32 of float64 tensors are undone, and cosine and sine of the float32 angle are "
         "taken in float64, by a dispatch mode that raises when any other float32 operand or result occurs",
         "float64 run: scaled_dot_product_attention uses its decomposed implementation, so that the mode sees its "
@@ -260,6 +261,16 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
     raise Refused(f"seeds {seed} to {seed + SEEDS - 1} all give near ties; the last one: {passed[-1]['why']}")
 
 
+def request_of(context, start, seed, profile, stride, full_stages, gaps) -> dict:
+    """What was asked for, under the names of a case list: the gate holds a case against its oracle by it."""
+    request = {"context": context, "start": start, "input_seed": seed, "input_profile": profile, "sample_stride": stride}
+    if full_stages is not None:
+        request["full_stages"] = full_stages
+    if gaps:
+        request["gaps"] = [list(gap) for gap in gaps]
+    return request
+
+
 def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
     full_stages: list[str] | None, table: bool, log, head: str | None = None, gaps: list[list[int]] = (),
@@ -314,6 +325,7 @@ def generate(
         "reference": packages.source_record(sys.modules[checkpoint.model_class.__module__]),
         "config_sha256": checkpoint.config_sha256,
         "tensors": tensors.record,
+        "request": request_of(context, start, seed, profile, stride, full_stages, gaps),
         "seed": storage.seed,
         "adapters": adapters_of(checkpoint, tensors, rotary, proposals, bool(gaps)),
         "float32_orders": {"orders": 1 + ORDERS, "largest": largest},
@@ -421,6 +433,9 @@ def main(argv: list[str]) -> int:
         if not cases:
             log(f"generate.py: no case of {options.cases} matches {options.only or 'anything'}; nothing was generated.")
             return 5
+        listing = read_list(options.cases)
+        listed = [case["oracle"] for case in listing["cases"]]
+        written_by = manifest.signature() if "manifest" in listing else None
         for case in cases:
             where = f"generate.py: case {case['name']}"
             generate(
@@ -438,6 +453,8 @@ def main(argv: list[str]) -> int:
                 log=log,
                 head=str(ROOT / case["lm_head"]) if "lm_head" in case else None,
             )
+            if written_by is not None:
+                manifest.renew(ROOT / listing["manifest"], case["oracle"], ROOT / case["oracle"], written_by, listed)
     except Refused as error:
         log(f"{where}: refused: {error}")
         return 3

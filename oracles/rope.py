@@ -6,12 +6,29 @@ import copy
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from config_rules import Facts
 from lift import Float64Factories
 from refusal import Refused
+
+
+class RoundedPower(TorchDispatchMode):
+    """Powers in float32 as they are: taken in float64 and rounded once.
+
+    The C library's powf is one unit off now and then (1e6 ** (2/7)), and other libraries are elsewhere. At position 2^20
+    one unit of a frequency turns an angle by a sixteenth of a radian, so a table must not hang on who made it.
+    """
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        single = any(isinstance(operand, torch.Tensor) and operand.dtype == torch.float32 for operand in args)
+        if func.overloadpacket is not torch.ops.aten.pow or not single:
+            return func(*args, **(kwargs or {}))
+        # a number beside a float32 tensor is rounded to float32 first, as torch does
+        wide = [torch.as_tensor(operand, dtype=torch.float32).double() for operand in args]
+        return torch.pow(*wide).float()
 
 
 def lay_out_rope(settings: dict, rope: dict, adapters: list[str]) -> None:
@@ -52,7 +69,8 @@ def rotary_dim(config) -> int:
 
 
 def make_rotary(config) -> Qwen3RotaryEmbedding:
-    return Qwen3RotaryEmbedding(config)
+    with RoundedPower():
+        return Qwen3RotaryEmbedding(config)
 
 
 def init_table(config) -> torch.Tensor:

@@ -221,12 +221,14 @@ class TheModel(OracleTest):
                         self.assertTrue(torch.equal(ours(**arguments), theirs(**arguments)))
 
     def test_the_frequency_table_is_the_correctly_rounded_one(self):
-        for dim, theta in ((128, 1e6), (128, 1e7), (64, 1e4), (16, 1e6), (128, 5e5), (64, 8e6), (80, 1e7)):
+        for dim, theta in ((128, 1e6), (128, 1e7), (64, 1e4), (16, 1e6), (128, 5e5), (64, 8e6), (80, 1e7),
+                           (14, 1e6), (112, 1e6),  # where powf is a unit off, at 1e6 ** (2/7)
+                           (8, 123456.78901), (16, 4321.987654321)):
             config = Qwen3Config(
                 head_dim=dim, rope_parameters={"rope_type": "default", "rope_theta": theta}
             )
             exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
-            powers = np.array([math.pow(theta, float(e)) for e in exponents]).astype(np.float32)
+            powers = np.array([math.pow(float(np.float32(theta)), float(e)) for e in exponents]).astype(np.float32)
             with self.subTest(dim=dim, theta=theta):
                 found = rope.make_rotary(config).inv_freq.numpy()
                 np.testing.assert_array_equal(found.view(np.int32), (np.float32(1) / powers).view(np.int32))
@@ -376,7 +378,7 @@ class TheFile(OracleTest):
         provenance = read_oracle(self.folder / "out.h5")[1]
         self.assertNotIn(str(self.folder), json.dumps(provenance))
         self.assertEqual(set(provenance), {"generator", "command", "packages", "reference", "config_sha256", "tensors",
-                                           "seed", "adapters", "float32_orders"})  # fmt: skip
+                                           "request", "seed", "adapters", "float32_orders"})  # fmt: skip
 
 
 class TheInputs(unittest.TestCase):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-os.environ["ATEN_CPU_CAPABILITY"] = "default"  # as in generate.py: the scalar float32 pow is correctly rounded
+os.environ["ATEN_CPU_CAPABILITY"] = "default"  # as in generate.py
 
 import json
 import sys

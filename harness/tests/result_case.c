@@ -10,6 +10,8 @@ static const char gate[] = "layers.0.mlp.gate_proj.weight", up[] = "layers.0.mlp
 static const char norm[] = "layers.1.input_layernorm.weight";
 enum { ELEMENT = 3, LOW_EXPONENT = 7, HIGH_EXPONENT = 14 }; /* bits of a bfloat16 */
 
+static void misread(df_config *reading) { reading->rope.theta += 1; }
+
 static void add_case(cJSON *document, const char *name, result_kind kind) {
     dp_result result;
     scratch_copy_case("tiny-plain");
@@ -18,12 +20,11 @@ static void add_case(cJSON *document, const char *name, result_kind kind) {
     if (kind == RESULT_NAN) scratch_flip_weight(up, ELEMENT, HIGH_EXPONENT, true);
     if (kind == RESULT_REFUSED) scratch_flip_weight(norm, ELEMENT, LOW_EXPONENT, false);
     scratch_options.report = true;
+    scratch_options.fault = kind == RESULT_MISREAD ? misread : NULL;
     scratch_check(kind == RESULT_NOTHING ? "no such stage" : NULL, &result);
-    static const dp_verdict expected[] = {[RESULT_PASS] = DP_PASS,
-                                          [RESULT_FAIL] = DP_FAIL,
-                                          [RESULT_NAN] = DP_FAIL,
-                                          [RESULT_REFUSED] = DP_REFUSED,
-                                          [RESULT_NOTHING] = DP_NOTHING};
+    static const dp_verdict expected[] = {
+        [RESULT_PASS] = DP_PASS,    [RESULT_FAIL] = DP_FAIL,       [RESULT_NAN] = DP_FAIL,
+        [RESULT_MISREAD] = DP_FAIL, [RESULT_REFUSED] = DP_REFUSED, [RESULT_NOTHING] = DP_NOTHING};
     ck_assert_msg(result.verdict == expected[kind], "kind %d gave %s: %s", kind, dp_verdict_name(result.verdict),
                   result.error.message);
     dp_document_add(document, name, &result);

@@ -14,6 +14,7 @@ typedef enum result_kind {
     RESULT_PASS,
     RESULT_FAIL,    /* a weight of layer 1 is another one, and the oracle's record of it too */
     RESULT_NAN,     /* two weights of layer 0 are so large that their product leaves float32 */
+    RESULT_MISREAD, /* the drafter takes another rope.theta than its config's */
     RESULT_REFUSED, /* a weight is another one than the oracle says */
     RESULT_NOTHING  /* the filter matches nothing */
 } result_kind;

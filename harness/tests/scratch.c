@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 dp_check_options scratch_options;
 
@@ -99,8 +100,14 @@ void scratch_edit_config(const char *key, const char *json) {
     free(text);
     text = cJSON_Print(document);
     scratch_write_text("config.json", text);
-    free(text);
     cJSON_Delete(document);
+    if (access(sf_path, F_OK) == 0 && H5Fis_hdf5(sf_path) > 0) {
+        char digest[65], quoted[80];
+        dp_sha256_of(text, strlen(text), digest);
+        snprintf(quoted, sizeof quoted, "\"%s\"", digest);
+        scratch_edit_record("provenance", "config_sha256", quoted);
+    }
+    free(text);
 }
 
 void scratch_edit_record(const char *record, const char *key, const char *json) {

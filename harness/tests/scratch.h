@@ -29,7 +29,8 @@ char *scratch_read(const char *path, size_t *length);
 void scratch_write(const char *name, const void *data, size_t length);
 void scratch_write_text(const char *name, const char *text);
 
-/* Sets a key to a JSON value; NULL deletes it. "dflash_config/block_size" is a key inside an object. */
+/* Sets a key to a JSON value; NULL deletes it. "dflash_config/block_size" is a key inside an object. The copy's oracle
+ * is given the new digest. */
 void scratch_edit_config(const char *key, const char *json);
 /* The same in the record "geometry" or "provenance" of the oracle. */
 void scratch_edit_record(const char *record, const char *key, const char *json);

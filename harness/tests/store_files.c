@@ -12,9 +12,12 @@
 #include <unistd.h>
 
 const char sf_geometry_text[] = "{\"family\":\"dflash\",\"hidden_size\":4}";
+#define SF_DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 const char sf_provenance_text[] =
     "{\"generator\":\"test\",\"command\":\"make test\",\"packages\":{\"torch\":\"1\"},\"reference\":{\"module\":\"m\","
-    "\"sha256\":\"00\"},\"config_sha256\":\"00\",\"tensors\":{},\"seed\":1,\"adapters\":[]}";
+    "\"sha256\":\"" SF_DIGEST "\"},\"config_sha256\":\"" SF_DIGEST
+    "\",\"tensors\":{},\"seed\":1,\"adapters\":[],\"float32_orders\":{},\"request\":{\"context\":3,\"start\":11,"
+    "\"input_seed\":1,\"input_profile\":\"unit\",\"sample_stride\":1}}";
 
 char sf_folder[256], sf_path[300];
 

@@ -36,6 +36,8 @@
     X(synth)                                                                                                           \
     X(cases)                                                                                                           \
     X(store)                                                                                                           \
+    X(resolve)                                                                                                         \
+    X(manifest)                                                                                                        \
     X(geometry)                                                                                                        \
     X(compare)                                                                                                         \
     X(bounds)                                                                                                          \

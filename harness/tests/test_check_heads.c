@@ -62,7 +62,7 @@ START_TEST(an_oracle_of_the_stored_weights_refuses_every_mode) {
     scratch_edit_record("provenance", "precision", "\"q8_0\"");
     scratch_expect_stop(DP_REFUSED, "provenance.precision", "in precision stored", "--precision q8_0", NULL);
     scratch_edit_record("provenance", "precision", "8");
-    scratch_expect_stop(DP_REFUSED, "provenance.precision", "no string", NULL, NULL);
+    scratch_expect_stop(DP_REFUSED, "oracle.provenance", "\"precision\"", "expected a string", NULL);
 }
 END_TEST
 

@@ -13,7 +13,7 @@ static const struct {
 } lies[] = {
     {"tiny-plain", "rope_theta", "1000001", "rope/theta", "1000001", NULL, NULL, "rope.inv_freq"},
     {"tiny-plain", "rope_theta", "10000", "rope/theta", "10000", NULL, NULL, "rope.inv_freq"},
-    {"tiny-plain", "rms_norm_eps", "1e-5", "rms_norm_eps", "1e-5", NULL, NULL, "ctx.features"},
+    {"tiny-plain", "rms_norm_eps", "1e-4", "rms_norm_eps", "1e-4", NULL, NULL, "ctx.features"},
     {"tiny-hot", "rms_norm_eps", "1e-3", "rms_norm_eps", "1e-3", NULL, NULL,
      "layers.0.attn.norm"}, /* its context is large */
     {"tiny-windowed", "sliding_window", "15", "sliding_window", "[15,15,0]", NULL, NULL, "layers.0.attn.context"},

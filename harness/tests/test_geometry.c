@@ -35,12 +35,16 @@ static cJSON *record_of(const df_config *config) {
 
 static void expect_agreement(const df_config *config, const cJSON *claim) {
     df_error err = {0};
-    ck_assert_msg(dp_geometry_check(config, claim, "oracle.h5", &err) == DF_OK, "%s", err.message);
+    cJSON *record = record_of(config);
+    ck_assert_msg(dp_geometry_check(record, claim, "oracle.h5", &err) == DF_OK, "%s", err.message);
+    cJSON_Delete(record);
 }
 
 static void expect_refusal(const df_config *config, const cJSON *claim, const char *code, const char *mention) {
     df_error err = {0};
-    ck_assert_int_eq(dp_geometry_check(config, claim, "oracle.h5", &err), DF_ERR_REFUSED);
+    cJSON *record = record_of(config);
+    ck_assert_int_eq(dp_geometry_check(record, claim, "oracle.h5", &err), DF_ERR_REFUSED);
+    cJSON_Delete(record);
     ck_assert_int_eq(err.status, DF_ERR_REFUSED);
     ck_assert_msg(strcmp(err.code, code) == 0, "%s, not %s: %s", err.code, code, err.message);
     ck_assert_msg(strstr(err.message, mention) != NULL, "\"%s\" is not in: %s", mention, err.message);
@@ -70,7 +74,9 @@ START_TEST(every_field_that_differs_is_named) {
     cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(claim, "hidden_size"), 7);
     expect_refusal(&config, claim, "geometry.field.differs", " hidden_size ");
     df_error err = {0};
-    dp_geometry_check(&config, claim, "oracle.h5", &err);
+    cJSON *record = record_of(&config);
+    dp_geometry_check(record, claim, "oracle.h5", &err);
+    cJSON_Delete(record);
     ck_assert_ptr_null(strstr(err.message, "In all"));
     cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(claim, "rope"), "theta"),
                          0.1);

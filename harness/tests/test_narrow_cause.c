@@ -214,10 +214,11 @@ START_TEST(what_a_faulty_attention_does_is_named) {
 }
 END_TEST
 
-/* A key of the record "geometry" of the case's oracle. */
-static void edit_case(const char *key, const char *json) {
+/* A key of the config, and what the record "geometry" of the case's oracle says of it. */
+static void edit_case(const char *config, const char *value, const char *key, const char *json) {
     char path[SCRATCH_PATH];
     scratch_copy(scratch_path("case.h5", path), "oracle.h5");
+    scratch_edit_config(config, value);
     scratch_edit_record("geometry", key, json);
     ck_assert_int_eq(rename(sf_path, path), 0);
 }
@@ -235,8 +236,7 @@ enum { MASKS = sizeof masks / sizeof *masks };
 START_TEST(another_mask_is_named) {
     dp_bisection found;
     rc_open("tiny-causal");
-    scratch_edit_config(masks[_i].config, masks[_i].value);
-    edit_case(masks[_i].geometry, masks[_i].claim);
+    edit_case(masks[_i].config, masks[_i].value, masks[_i].geometry, masks[_i].claim);
     rc_record_fault();
     rc_bisect(&found);
     ck_assert_str_eq(found.first->spec.name, "layers.0.attn.context");
