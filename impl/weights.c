@@ -82,7 +82,7 @@ static df_status refuse_missing(const df_safetensors *file, const df_config *con
     name_list_end(missing);
     return df_fail(err, DF_ERR_REFUSED, "census.tensor.missing",
                    "%s: the config's %s drafter of %d layers needs tensors that are missing (%d): %s.%s Export the "
-                   "checkpoint again, or correct the config if it describes another model.",
+                   "checkpoint again, or use the config.json that was saved with these weights.",
                    df_safetensors_path(file), df_family_name(config->family), config->n_layers, missing->count,
                    missing->text, also);
 }

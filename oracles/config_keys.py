@@ -31,6 +31,7 @@ MISSING, UNREAD, FOREIGN, CONFLICT = (
 
 @dataclass(frozen=True)
 class Row:
+    kind: str  # READ, IGNORED or ONLY
     name: str
     places: tuple[str, ...]
     readers: frozenset[str]  # families and rope types
@@ -52,7 +53,7 @@ def read_rows() -> list[Row]:
         readers = actors(rest[0]) if kind == "READ" else actors("ALL")
         needed = actors(rest[1]) if kind == "READ" else frozenset()
         only = json.loads(rest[0]) if kind == "ONLY" else None
-        rows.append(Row(name, PLACES[places], readers, needed, only))
+        rows.append(Row(kind, name, PLACES[places], readers, needed, only))
     return rows
 
 
@@ -89,6 +90,7 @@ class Config:
 
     where: Path | str
     objects: dict[str, dict] = field(default_factory=dict)
+    integers: dict[str, int] = field(default_factory=dict)  # those that were read, by the spelling that was found
 
     def refuse(self, code: str, message: str):
         raise Refused(f"{self.where}: {message}", code)
@@ -135,7 +137,10 @@ class Config:
 
     def integer(self, *names: str, low: int, high: int, places: str = "MODEL") -> int | None:
         found = self.find(*names, places=places)
-        return None if found is None else self.whole(found, found.value, low, high)
+        if found is None:
+            return None
+        self.integers[found.name] = self.whole(found, found.value, low, high)
+        return self.integers[found.name]
 
     def number(self, name: str, low: float, high: float, *, above: bool = False, places: str = "MODEL") -> float | None:
         found = self.find(name, places=places)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config_keys import (
-    CONFLICT, DFLASH, FAMILIES, MISSING, PARAMETERS, PLACES, ROPE_TYPES, SCALING, TOP, Config, check_foreign,
-    check_missing, check_unread, same,
+    DFLASH, FAMILIES, MISSING, PARAMETERS, ROPE_TYPES, SCALING, TOP, Config, check_foreign, check_missing, check_unread,
+    same,
 )  # fmt: skip
 from refusal import Refused
 
@@ -56,6 +56,7 @@ class Facts:
 
     family: str
     sizes: dict[str, int] = field(default_factory=dict)
+    integers: dict = field(default_factory=dict)  # every key that holds integers, as such (64.0 is 64)
     layer_types: list[str] = field(default_factory=list)
     is_causal: list[bool] = field(default_factory=list)
     sliding_window: int = 0  # 0 = no layer slides
@@ -114,7 +115,7 @@ def read_family(config: Config) -> str:
     return family
 
 
-def check_taps(config: Config, family: str, sizes: dict[str, int]) -> None:
+def read_taps(config: Config, family: str, sizes: dict[str, int]) -> list[int]:
     found = config.find("target_layer_ids")
     if not isinstance(found.value, list):
         config.wrong(found, "an array of layer numbers")
@@ -129,6 +130,7 @@ def check_taps(config: Config, family: str, sizes: dict[str, int]) -> None:
         if tap in seen:
             config.refuse("config.taps.repeated", f'"target_layer_ids" holds {tap} twice.')
         seen.append(tap)
+    return seen
 
 
 def check_geometry(config: Config, facts: Facts) -> None:
@@ -143,7 +145,7 @@ def check_geometry(config: Config, facts: Facts) -> None:
     if "head_dim" not in sizes and (hidden % heads or hidden // heads > HEAD_DIM):
         config.refuse("config.head_dim.indivisible", f'there is no "head_dim", and {hidden} / {heads} is none.')
     sizes.setdefault("head_dim", hidden // heads)
-    check_taps(config, facts.family, sizes)
+    facts.integers["target_layer_ids"] = read_taps(config, facts.family, sizes)
     mask = config.integer("mask_token_id", low=0, high=VOCAB)
     if mask >= sizes.get("vocab_size", VOCAB + 1):
         config.refuse("config.mask_token.range", f'"mask_token_id" is {mask}, "vocab_size" {sizes["vocab_size"]}.')
@@ -440,6 +442,7 @@ def check(raw: dict, where: Path | str) -> Facts:
     if faults:
         told = [str(faults[0]), *(str(fault).removeprefix(f"{where}: ") for fault in faults[1:])]
         raise Refused(" And: ".join(told), faults[0].code)
+    facts.integers |= config.integers
     for place in (SCALING, PARAMETERS):
         facts.rope |= config.objects.get(place, {})
     return facts

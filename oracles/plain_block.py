@@ -8,13 +8,13 @@ Where PyTorch offers a choice the quicker one is taken. test_plain_block.py hold
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch.nn import functional
 
+import config_text
 from refusal import Refused
 
 FAMILIES = {"DFlashDraftModel": 0, "DFlash2DraftModel": 2}
@@ -26,10 +26,10 @@ class Shape:
     def __init__(self, directory: Path):
         path = directory / "config.json"
         try:
-            raw = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
+            raw = config_text.parse(path.read_bytes(), path)
+        except OSError as error:
             raise Refused(f"{path}: cannot be read ({error}). Expected the config of a checkpoint.") from error
-        nested = raw.get("dflash_config", {})
+        nested = raw.get("dflash_config") or {}
         family = raw.get("architectures", [""])[0]
         rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
         if family not in FAMILIES or nested.get("projector_type") == "dspark":

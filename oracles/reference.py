@@ -17,6 +17,7 @@ import torch
 
 import config_rules
 import config_text
+from config_keys import ROWS
 from config_rules import Facts
 from families import confidence_bias, layer_causality, lay_out_for_specforge, upstream_class
 from files import open_regular
@@ -68,22 +69,23 @@ def read_json(path: Path) -> tuple[dict, str]:
     return config_text.parse(data, path), hashlib.sha256(data).hexdigest()
 
 
-def without_nulls(entries: dict) -> dict:
-    return {name: value for name, value in entries.items() if value is not None}
+def read_keys(entries: dict) -> dict:
+    """The entries that somebody reads; a null is absent, and bookkeeping is kept from upstream's checks of types."""
+    read = {row.name for row in ROWS if row.kind == "READ"}
+    return {name: value for name, value in entries.items() if value is not None and name in read}
 
 
 def lay_out(raw: dict, facts: Facts, adapters: list[str]) -> dict:
-    """The settings for the upstream config class: a null is absent, and every key is where upstream reads it."""
-    settings = copy.deepcopy(without_nulls(raw))
-    nested = settings["dflash_config"] = without_nulls(settings.get("dflash_config", {}))
+    """The settings for the upstream config class: the keys that are read, where upstream reads them."""
+    settings = copy.deepcopy(read_keys(raw))
+    nested = settings["dflash_config"] = read_keys(settings.get("dflash_config", {}))
     moved = [name for name in TOP_KEYS if name in nested and name not in settings]
     settings |= {name: nested[name] for name in moved}
     if moved:
         adapters.append(f"keys were copied from dflash_config to the top level, where upstream reads them: {', '.join(moved)}")
-    for name, value in facts.sizes.items():
-        for entries in (settings, nested):
-            if name in entries:
-                entries[name] = value  # 64.0 is 64
+    for entries in (settings, nested):
+        entries |= {name: value for name, value in facts.integers.items() if name in entries}
+    settings["rms_norm_eps"] = float(settings["rms_norm_eps"])
     if "layer_types" not in settings and facts.sliding_window:
         settings |= {
             "layer_types": facts.layer_types,

@@ -29,11 +29,14 @@ import reference
 import rope
 from inputs import make_inputs
 from lift import Float64Only, LiftError
+from refusal import Refused
 from stages import stored_whole
+from test_config_rules import RULES, edited
 from test_support import LAYERS, make_checkpoint, recompute
 from weights import Tensors
 
-SLIDING = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 16}
+SLIDING = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 16,
+           "use_sliding_window": True}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 256}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 256}  # fmt: skip
@@ -41,7 +44,7 @@ UNEQUAL = {"full_attention": YARN, "sliding_attention": {"rope_type": "default",
 
 CHECKPOINTS = {
     "plain": {},
-    "windowed": {**SLIDING, "use_sliding_window": True, "is_causal": False},
+    "windowed": {**SLIDING, "is_causal": False},
     "causal": SLIDING,
     "yarn": {"rope_theta": None, "rope_parameters": YARN},
     "yarn-explicit": {
@@ -51,7 +54,7 @@ CHECKPOINTS = {
     "llama3": {"rope_scaling": LLAMA3},
     "linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
     "bias": {"attention_bias": True, "dtype": torch.float16},
-    "partial": {"partial_rotary_factor": 0.5},
+    "partial": {"partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2.0}},
     "partial-yarn": {"rope_theta": None, "rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
     "wide": {"hidden_size": 48, "head_dim": 12},
     "conv-2": {"kernel": 2, **SLIDING, "is_causal": False},
@@ -204,7 +207,7 @@ for case in CHECKPOINTS:
 class TheModel(OracleTest):
     def test_it_equals_the_one_that_from_pretrained_builds(self):
         for name in ("windowed", "conv-2", "yarn"):
-            directory = self.checkpoint(name, use_sliding_window=True)
+            directory = self.checkpoint(name)
             checkpoint = reference.open_checkpoint(directory)
             for dtype in (torch.float32, torch.bfloat16):
                 with self.subTest(name=name, dtype=dtype):
@@ -281,16 +284,18 @@ class TheConfig(OracleTest):
             "architecture": ({"architectures": ["LlamaForCausalLMEagle3"]}, "architectures"),
             "second-family": ({"architectures": ["DFlash2DraftModel"], "projector_type": "dspark"}, "projector_type"),
             "projector": ({"projector_type": "domino"}, "domino"),
-            "taps": ({"dflash_config": taps}, "target_layer_ids is missing"),
-            "theta": ({"rope_theta": None}, "rope_theta is missing"),
+            "taps": ({"dflash_config": taps}, '"target_layer_ids"'),
+            "theta": ({"rope_theta": None}, '"rope_theta"'),
             "rope": ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
-            "two-ropes": ({"rope_parameters": YARN, "rope_scaling": LLAMA3}, "both rope_parameters and rope_scaling"),
-            "nested": ({**SLIDING, "rope_theta": None, "rope_parameters": UNEQUAL}, "differ by layer type"),
-            "theta-twice": ({"rope_theta": 5000, "rope_parameters": YARN}, "rope_theta is 5000"),
-            "window-off": ({**SLIDING, "use_sliding_window": False}, "use_sliding_window is false"),
-            "window-missing": ({**SLIDING, "sliding_window": None}, "sliding_window is missing"),
-            "implied": ({"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, "layer_types is"),
+            "two-ropes": ({"rope_parameters": YARN, "rope_scaling": LLAMA3}, ", but not in rope_"),
+            "nested": ({**SLIDING, "rope_theta": None, "rope_parameters": UNEQUAL}, "rope_parameters differs between"),
+            "theta-twice": ({"rope_theta": 5000, "rope_parameters": YARN}, '"rope_theta" in the top level is 5000'),
+            "window-off": ({**SLIDING, "use_sliding_window": False}, '"use_sliding_window" is false'),
+            "window-missing": ({**SLIDING, "sliding_window": None}, '"sliding_window" is missing'),
+            "implied": ({"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, 'no "layer_types"'),
             "activation": ({"hidden_act": "gelu"}, "hidden_act"),
+            "unread": ({"query_pre_attn_scalar": 256}, '"query_pre_attn_scalar" in the top level'),
+            "partial": ({"partial_rotary_factor": 0.5}, "Readers disagree"),
         }  # fmt: skip
         for name, (changes, phrase) in refusals.items():
             with self.subTest(name=name):
@@ -300,17 +305,67 @@ class TheConfig(OracleTest):
         directory = self.checkpoint("plain")
         path = directory / "config.json"
         path.write_text(path.read_text().replace('"head_dim": 16,', '"head_dim": 16, "head_dim": 16,'))
-        self.refused(directory, "'head_dim' occurs twice")
+        self.refused(directory, 'the key "head_dim" appears twice')
 
     def test_what_had_to_be_supplied_is_recorded(self):
         directory = self.checkpoint("causal", num_target_layers=None, head_dim=None, hidden_size=96)
         self.assertEqual(self.generate(directory, context=40)[0], 0)
         geometry, provenance, _, _ = read_oracle(self.folder / "out.h5")
-        for phrase in ("num_target_layers is absent", "head_dim is absent", "use_sliding_window is absent"):
+        for phrase in ("num_target_layers is absent", "head_dim is absent"):
             self.assertTrue(any(phrase in note for note in provenance["adapters"]), phrase)
         self.assertEqual(geometry["sliding_window"], [16, 0, 16])
         self.assertEqual(geometry["is_causal"], [True, False, True])
         self.assertEqual(geometry["head_dim"], 16)
+
+    def test_upstream_takes_every_config_that_the_rules_take(self):
+        """The list of test_config_rules.py again, through to upstream's config class and what reached it."""
+        path = self.folder / "config.json"
+        for file in sorted(RULES.glob("*.json")):
+            for number, case in enumerate(json.loads(file.read_text()).get("cases", [])):
+                path.write_bytes(edited(case))
+                code = "accepted"
+                try:
+                    reference.open_checkpoint(self.folder)
+                except Refused as refusal:
+                    code = refusal.code or str(refusal)
+                with self.subTest(file=file.name, number=number, case=case):
+                    self.assertEqual(code, case["code"])
+
+    def test_keys_reach_upstream_from_wherever_they_stand(self):
+        """One drafter, its keys written as other projects write them: the same geometry and the same values."""
+        self.assertEqual(self.generate(self.checkpoint("windowed"), context=40)[0], 0)
+        geometry, _, _, stages = read_oracle(self.folder / "out.h5")
+        path = self.folder / "windowed" / "config.json"
+        plain = json.loads(path.read_text())
+        kept = {name: plain.pop(name) for name in ("architectures", "model_type", "dflash_config")}
+        nested = {**kept, "dflash_config": {**kept["dflash_config"], **plain}}
+        floats = {**kept, **plain, "hidden_size": 64.0, "sliding_window": 16.0, "pad_token_id": "none", "use_cache": 3,
+                  "dflash_config": {"mask_token_id": 200.0, "target_layer_ids": [1.0, 4, 9]}}  # fmt: skip
+        both = {**kept, **plain, "rope_scaling": {"type": "default", "rope_theta": 1000000},
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}  # fmt: skip
+        for name, config in (("nested", nested), ("floats", floats), ("both", both)):
+            with self.subTest(name=name):
+                path.write_text(json.dumps(config))
+                code, said = self.generate(self.folder / "windowed", context=40)
+                self.assertEqual(code, 0, said)
+                found = read_oracle(self.folder / "out.h5")
+                self.assertEqual(found[0], geometry)
+                np.testing.assert_array_equal(found[3]["float64"]["final"], stages["float64"]["final"])
+
+    def test_use_swa_without_layer_types_makes_every_layer_slide(self):
+        swa = {"mask_token_id": 200, "target_layer_ids": [1, 4, 9], "use_swa": True, "swa_window_size": 16}
+        directory = make_checkpoint(self.folder / "swa", is_causal=False, dflash_config=swa)
+        code, said = self.generate(directory, context=40)
+        self.assertEqual(code, 0, said)
+        geometry = read_oracle(self.folder / "out.h5")[0]
+        self.assertEqual(geometry["sliding_window"], [16, 16, 16])
+        self.assertEqual(geometry["is_causal"], [False, False, False])
+
+    def test_a_null_is_an_absent_key(self):
+        directory = self.checkpoint("plain", dflash_config=None, mask_token_id=200, target_layer_ids=[1, 4, 9])
+        path = directory / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "dflash_config": None, "layer_types": None}))
+        self.assertEqual(self.generate(directory)[0], 0)
 
     def test_equal_rope_entries_per_layer_type_are_one(self):
         nested = {"full_attention": YARN, "sliding_attention": YARN}

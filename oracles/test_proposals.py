@@ -11,15 +11,20 @@ import generate  # first: it settles how torch is imported
 
 import json
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+import config_rules
+import families
+import packages
 import precision
 import proposals
 import second
+from refusal import Refused
 from test_oracles import SLIDING, OracleTest, read_oracle, run
 from test_support import make_checkpoint
 
@@ -29,9 +34,9 @@ CHECKPOINTS = {
     "dflash2-head": {"lm_head": True, "kernel": 2, **SLIDING, "is_causal": False, **SCALED},
     "dflash2-suffix": {"lm_head": True, "kernel": 3, "suffix": ".weight", **SLIDING, "dtype": torch.float32},
     "vanilla": {"lm_head": True, "markov": "vanilla", "confidence": "markov"},
-    "gated": {"lm_head": True, "markov": "gated", "confidence": "bias", **SLIDING, "is_causal": False},
+    "gated": {"lm_head": True, "markov": "gated", "confidence": "bias", **SLIDING},
     "rnn": {"lm_head": True, "markov": "rnn", "confidence": "plain", **SLIDING},
-    "causal": {"lm_head": True, "markov": "vanilla", "is_causal": True, "wrapper": "logit_head."},
+    "wrapped": {"lm_head": True, "markov": "vanilla", "wrapper": "logit_head."},
 }
 
 
@@ -266,13 +271,41 @@ class TheSpecForgeLayout(ProposalTest):
 
     def test_contradictions_are_refused(self):
         for name, changes, phrase in (
-            ("twice", {"markov_rank": 4}, "markov_rank is 4 at the top level and 8"),
-            ("unshifted", {"shift_label": False}, "shift_label is false"),
+            ("twice", {"markov_rank": 4}, '"markov_rank" in the top level is 4, but "markov_rank" in dflash_config is 8'),
+            ("unshifted", {"shift_label": False}, "the key must not be changed"),
             ("scaled", {"output_multiplier": 0.5}, "SpecForge's DSpark applies none"),
             ("two-kinds", {"architectures": ["DSparkDraftModel"], "projector_type": "dflash"}, "dflash"),
         ):
             with self.subTest(name=name):
                 self.refused(make_checkpoint(self.folder / name, **{**CHECKPOINTS["vanilla"], **changes}), phrase)
+
+
+class TheMasks(unittest.TestCase):
+    """SpecForge's own masks are given to it, and must be those of the geometry record."""
+
+    def masks(self, causal: list[bool], window: int, rows: int = 5, keys: int = 30):
+        facts = config_rules.Facts("dspark", layer_types=["sliding_attention", "full_attention"], is_causal=causal)
+        model = SimpleNamespace(layer_types=facts.layer_types, sliding_window=window)
+        return families.specforge_masks(facts, model, rows, keys)
+
+    def test_a_sliding_layer_is_causal_inside_the_block_and_a_full_layer_sees_everything(self):
+        masks = self.masks([True, False], 8)
+        query, key = np.arange(25, 30)[:, None], np.arange(30)[None, :]
+        expected = (key <= query) & (query - key < 8)
+        np.testing.assert_array_equal(masks["sliding_attention"][0, 0].numpy(), expected)
+        self.assertIsNone(masks["full_attention"])
+
+    def test_another_mask_than_the_one_of_the_record_is_refused(self):
+        for causal, window in (([False, False], 8), ([True, True], 8), ([True, False], 4)):
+            with self.subTest(causal=causal, window=window), self.assertRaisesRegex(Refused, "own mask"):
+                self.masks(causal, window)
+
+    def test_a_function_of_specforge_that_changes_is_noticed(self):
+        code = packages.specforge_masks()
+        original = code.create_dflash_sdpa_mask
+        with mock.patch.object(code, "create_dflash_sdpa_mask", lambda *arguments: ~original(*arguments)):
+            with self.assertRaisesRegex(Refused, "own mask"):
+                self.masks([True, False], 8)
 
 
 class ThePrecision(ProposalTest):

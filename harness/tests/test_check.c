@@ -156,7 +156,7 @@ static const struct {
     {"tiny-dspark", "markov_rank", "16", " markov_rank ", "says 16,", "claims 32."},
     {"tiny-dspark", "markov_head_type", "\"gated\"", " markov ", "says \"gated\",", "claims \"vanilla\"."},
     {"tiny-dspark", "confidence_head_with_markov", "false", " confidence_with_markov ", "says false,", "claims true."},
-    {"tiny-dspark-rnn", "is_causal", "true", " is_causal[0] ", "says true,", "claims false."},
+    {"tiny-dspark-gated", "sliding_window", "15", " sliding_window[0] ", "says 15,", "claims 16."},
 };
 enum { EDITS = sizeof edits / sizeof *edits };
 

@@ -44,7 +44,7 @@ static const struct {
      "logits"},
     {"tiny-dflash2", "is_causal", "true", "is_causal", "[true,true]", NULL, NULL, "layers.0.attn.context"},
     {"tiny-dflash2", "sliding_window", "17", "sliding_window", "[17,17]", NULL, NULL, "layers.0.attn.context"},
-    {"tiny-dspark", "is_causal", "true", "is_causal", "[true,true,true]", NULL, NULL, "layers.0.attn.context"},
+    {"tiny-dspark-gated", "sliding_window", "17", "sliding_window", "[17,17,0]", NULL, NULL, "layers.0.attn.context"},
     {"tiny-dspark-rnn", "rope_scaling/mscale_all_dim", "1.0", "rope/attention_scaling", "1", NULL, NULL, "rope.cos"},
 };
 enum { LIES = sizeof lies / sizeof *lies };
