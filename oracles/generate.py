@@ -32,6 +32,7 @@ import packages
 import reference
 import second
 from cases import read_cases
+from embedding import EMBEDDING, Embedding
 from families import specforge_masks
 from h5out import oracle_file
 from inputs import PROFILES, make_anchor, make_inputs
@@ -100,6 +101,11 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str]) -> list[
         notes.append(
             "SpecForge leaves attention masks to its caller: layers that slide or run causal get the mask that "
             "dflash.model makes for the same window and causality, the others none"
+        )
+    if tensors.embedding is not None:
+        notes.append(
+            f"the block is embedded by upstream's lookup in the checkpoint's {EMBEDDING}, in each run's own dtype, times "
+            "input_embedding_scale in that dtype; inputs/noise_embedding holds the float32 run's rows"
         )
     if tensors.precision != "stored":
         notes.append(
@@ -209,9 +215,13 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
         )
         proposer = None
+        choices = checkpoint.value("selector_vocab_size") or config.vocab_size
+        if tensors.embedding is not None or tensors.head is not None:
+            anchor = make_anchor(candidate, choices, checkpoint.value("mask_token_id"))
+        if tensors.embedding is not None:
+            inputs.embedding = Embedding.of_block(checkpoint, tensors, anchor)
         if tensors.head is not None:
-            choices = checkpoint.value("selector_vocab_size") or config.vocab_size
-            proposer = Proposer(checkpoint, tensors, make_anchor(candidate, choices, checkpoint.value("mask_token_id")))
+            proposer = Proposer(checkpoint, tensors, anchor)
         try:
             runs, geometry, largest = run_reference(checkpoint, tensors, inputs, rotary, proposer, log)
         except NearTie as tie:
@@ -246,7 +256,8 @@ def generate(
         checkpoint, tensors, rotary, context=context, start=start, seed=seed, profile=profile, log=log
     )
     proposals = proposer.stage_names() if proposer is not None else []
-    names = stage_names(config.num_hidden_layers, checkpoint.family, proposals)
+    embedded = inputs.embedding is not None
+    names = stage_names(config.num_hidden_layers, checkpoint.family, proposals, embedded)
     brackets = check_runs(runs, names)
     anchor = proposer.anchor if proposer is not None else None
     opinion = second.opinion(checkpoint, tensors, inputs, rotary, anchor, runs, log)
@@ -280,16 +291,21 @@ def generate(
     if proposer is not None:
         provenance["head"] = tensors.head
         provenance["seeds_passed_over"] = passed
+    if embedded:
+        provenance["embedding"] = tensors.embedding
     if opinion is not None:
         provenance["second_opinion"] = opinion
     with oracle_file(out) as writer:
         writer.document("geometry", geometry)
         writer.document("provenance", provenance)
         writer.tensor("inputs/target_hidden", inputs.target_hidden)
-        writer.tensor("inputs/noise_embedding", inputs.noise_embedding)
+        # with the table: the float32 run's rows, which float32 holds exactly
+        writer.tensor("inputs/noise_embedding", inputs.noise(torch.float32) if embedded else inputs.noise_embedding)
         writer.tensor("inputs/positions", inputs.positions.to(torch.int32))
         if proposer is not None:
             writer.tensor("inputs/anchor", torch.tensor([anchor], dtype=torch.int32))
+        if embedded:
+            writer.tensor("inputs/block_ids", inputs.embedding.ids.to(torch.int32))
         for run, _ in RUNS:
             for name in names:
                 tensor = runs[run][name]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
+from embedding import EMBEDDING
 from precision import PrecisionError, decoded
 from refusal import Refused
 
@@ -35,6 +36,7 @@ class Tensors:
     head_path: Path | None = None  # the file that holds it
     head_offset: int = 0  # of its first byte there
     precision: str = "stored"
+    embedding: dict | None = None  # the record of the target's embedding table, where the checkpoint carries it
 
     @classmethod
     def scan(cls, directory: Path, precision: str = "stored", head_file: Path | None = None) -> Tensors:
@@ -44,7 +46,7 @@ class Tensors:
         own_head = head_file is None
 
         def consumed(name: str) -> bool:
-            return own_head if name == HEAD else not name.startswith(IGNORED_PREFIXES)
+            return own_head if name == HEAD else name == EMBEDDING or not name.startswith(IGNORED_PREFIXES)
 
         hint = "the weights of the checkpoint; a full-size one is made on demand with `dflash-parity synth`"
         for name, record, offset in records(path, consumed, hint):
@@ -52,6 +54,8 @@ class Tensors:
                 found.ignored.append(name)
             elif name == HEAD:
                 found.head, found.head_path, found.head_offset = {"tensor": name, **record}, path, offset
+            elif name == EMBEDDING:
+                found.embedding = {"tensor": name, **record}
             else:
                 found.record[name] = record
         if own_head:
