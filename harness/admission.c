@@ -2,6 +2,7 @@
 #include "admission.h"
 
 #include "bracket.h"
+#include "embedding.h"
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
@@ -277,10 +278,13 @@ df_status dp_admit(const char *checkpoint, const char *oracle, df_precision prec
     if (status == DF_OK) status = read_positions(out, err);
     if (status == DF_OK) status = head_rows(out, &out->vocab, err);
     if (status == DF_OK && out->vocab > 0) status = read_anchor(out, err);
-    const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
+    if (status == DF_OK) status = dp_embedding_admit(out, err);
+    const dp_stage_input input = {
+        .context = out->context, .vocab = out->vocab, .embedded = status == DF_OK && out->ids != NULL};
     if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
     if (status == DF_OK) status = check_stage_list(out, err);
     if (status == DF_OK) status = read_inputs(out, err);
+    if (status == DF_OK) status = dp_embedding_agrees(out, err);
     if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;
 }
@@ -291,5 +295,6 @@ void dp_admission_release(dp_admission *admission) {
     free(admission->bracket);
     free(admission->taps);
     free(admission->noise);
+    free(admission->ids);
     free(admission->pos);
 }

@@ -21,13 +21,15 @@ typedef struct dp_admission {
     int context;            /* rows */
     float *taps;            /* [context, T H] */
     float *noise;           /* [B, H] */
+    int32_t *ids;           /* [B] the block's tokens, where the reference embedded them; NULL: noise is the input */
     int32_t *pos;           /* [context + B] */
     int vocab;              /* rows of the output head that the reference ran; 0 = none */
     int32_t anchor;         /* with a head */
 } dp_admission;
 
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_oracle_open and dp_geometry_check, and
- * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
+ * "provenance.precision", "provenance.head.missing", "provenance.embedding.missing", "oracle.block_ids",
+ * "oracle.input.embedding", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
  * "oracle.stage.unexpected", "oracle.sampling.sparse", "oracle.sampling.columns", "oracle.bracket", "oracle.bfloat16",
  * "provenance.orders",
  * "oracle.integers", "oracle.input.precision". Release *out

@@ -22,7 +22,8 @@ static const char *string_of(const cJSON *object, const char *key) {
 
 /* A recipe key that is not known would be an ingredient left out. */
 static bool known_recipe_key(const char *key) {
-    static const char *const known[] = {"config", "seed", "dtype", "profile", "lm_head", "codebook_suffix"};
+    static const char *const known[] = {"config",          "seed",        "dtype", "profile", "lm_head",
+                                        "codebook_suffix", "embed_tokens"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(key, known[i]) == 0) return true;
     return false;
@@ -33,10 +34,13 @@ static const char *read_extras(const cJSON *synth, unsigned *extras) {
     static const struct {
         const char *key;
         dp_synth_extra flag;
-    } keys[] = {{"lm_head", DP_SYNTH_LM_HEAD}, {"codebook_suffix", DP_SYNTH_CODEBOOK_SUFFIX}};
+    } keys[] = {{"lm_head", DP_SYNTH_LM_HEAD},
+                {"codebook_suffix", DP_SYNTH_CODEBOOK_SUFFIX},
+                {"embed_tokens", DP_SYNTH_EMBED_TOKENS}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(synth, keys[i].key);
-        if (value != NULL && !cJSON_IsBool(value)) return "synth.lm_head and synth.codebook_suffix, true or false";
+        if (value != NULL && !cJSON_IsBool(value))
+            return "synth.lm_head, synth.codebook_suffix and synth.embed_tokens, true or false";
         if (cJSON_IsTrue(value)) *extras |= keys[i].flag;
     }
     return NULL;
@@ -102,8 +106,8 @@ static df_status check_recipe_keys(const cJSON *entry, const char *path, df_erro
         if (known_recipe_key(key->string)) continue;
         return df_fail(
             err, DF_ERR_REFUSED, "cases.recipe",
-            "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head "
-            "and codebook_suffix only. Correct its spelling or remove it.",
+            "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head, "
+            "codebook_suffix and embed_tokens only. Correct its spelling or remove it.",
             string_of(entry, "name"), path, key->string);
     }
     return DF_OK;

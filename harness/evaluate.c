@@ -25,14 +25,15 @@ typedef struct references {
 static void refer(references *r, int stage, int layer) { r->item[r->count++] = (reference){(df_stage)stage, layer}; }
 
 /* The residual stream before layer `layer`. */
-static void refer_stream(references *r, int layer) {
+static void refer_stream(references *r, const dp_evaluation *e, int layer) {
     if (layer == 0)
-        refer(r, NOISE, -1);
+        refer(r, e->embedding != NULL ? DF_STAGE_INPUT : NOISE, -1);
     else
         refer(r, DF_STAGE_LAYER_OUT, layer - 1);
 }
 
-static references stage_inputs(const df_config *c, df_stage stage, int l) {
+static references stage_inputs(const dp_evaluation *e, df_stage stage, int l) {
+    const df_config *c = df_draft_config(e->draft);
     const bool convolved = c->family == DF_FAMILY_DFLASH2;
     const df_stage n = convolved ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_ATTN_NORM;
     const df_stage m = convolved ? DF_STAGE_MLP_CONV_IN : DF_STAGE_MLP_NORM;
@@ -49,7 +50,7 @@ static references stage_inputs(const df_config *c, df_stage stage, int l) {
         refer(&r, DF_STAGE_ROPE_INV_FREQ, -1);
         break;
     case DF_STAGE_ATTN_NORM:
-        refer_stream(&r, l);
+        refer_stream(&r, e, l);
         break;
     case DF_STAGE_ATTN_CONV_DYN:
         refer(&r, DF_STAGE_ATTN_NORM, l);
@@ -91,7 +92,7 @@ static references stage_inputs(const df_config *c, df_stage stage, int l) {
         refer(&r, DF_STAGE_ATTN_CONV_DYN, l);
         break;
     case DF_STAGE_ATTN_RESIDUAL:
-        refer_stream(&r, l);
+        refer_stream(&r, e, l);
         refer(&r, convolved ? DF_STAGE_ATTN_CONV_OUT : DF_STAGE_ATTN_O_PROJ, l);
         break;
     case DF_STAGE_MLP_NORM:
@@ -157,7 +158,7 @@ static references stage_inputs(const df_config *c, df_stage stage, int l) {
         if (c->confidence_with_markov) refer(&r, DF_STAGE_MARKOV_TOKENS, -1);
         break;
     default:
-        break; /* the frequencies come from the config alone */
+        break; /* the frequencies come from the config alone, the block from the table */
     }
     return r;
 }
@@ -175,7 +176,7 @@ bool dp_evaluate_inputs(const dp_evaluation *e, const dp_stage_spec *spec, bool 
         if (value == NULL) return false;
         if (!value->fed) *fed = false;
     }
-    const references r = stage_inputs(c, spec->stage, spec->layer);
+    const references r = stage_inputs(e, spec->stage, spec->layer);
     for (int i = 0; i < r.count; i++) {
         if ((int)r.item[i].stage >= TAPS) continue;
         const dp_stage_value *value = dp_stage_values_find(e->values, r.item[i].stage, r.item[i].layer);
@@ -186,7 +187,7 @@ bool dp_evaluate_inputs(const dp_evaluation *e, const dp_stage_spec *spec, bool 
 }
 
 static df_status find_inputs(dp_job *job, df_error *err) {
-    const references r = stage_inputs(job->c, job->spec->stage, job->spec->layer);
+    const references r = stage_inputs(job->e, job->spec->stage, job->spec->layer);
     for (int i = 0; i < r.count; i++) {
         const int stage = (int)r.item[i].stage;
         if (stage >= TAPS) {
@@ -219,6 +220,7 @@ int64_t dp_evaluate_group(const dp_class_model *m, const df_config *c, const dp_
     case DF_STAGE_ATTN_CONTEXT:
         return attention > c->head_dim ? attention : c->head_dim;
     case DF_STAGE_CTX_FEATURES:
+    case DF_STAGE_INPUT: /* the scale as it is held */
     case DF_STAGE_ATTN_NORM:
     case DF_STAGE_MLP_NORM:
     case DF_STAGE_FINAL:
@@ -249,34 +251,6 @@ int64_t dp_evaluate_group(const dp_class_model *m, const df_config *c, const dp_
 
 /* ---- Weights and products ------------------------------------------------------------------------------------------
  */
-
-void dp_matrix_row(const df_matrix *matrix, int64_t row, double *out) {
-    const unsigned char *from =
-        (const unsigned char *)matrix->data + (size_t)row * df_row_bytes(matrix->dtype, matrix->in);
-    if (df_dtype_is_block(matrix->dtype)) {
-        const bool q8 = matrix->dtype == DF_Q8_0;
-        for (int64_t k = 0; k < matrix->in; k += DF_QUANT_BLOCK) {
-            float block[DF_QUANT_BLOCK];
-            if (q8)
-                df_q8_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q8_0_BYTES, block);
-            else
-                df_q4_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q4_0_BYTES, block);
-            for (int i = 0; i < DF_QUANT_BLOCK; i++) out[k + i] = (double)block[i];
-        }
-        return;
-    }
-    for (int64_t k = 0; k < matrix->in; k++) {
-        uint32_t wide = 0;
-        uint16_t narrow = 0;
-        if (matrix->dtype == DF_F32)
-            memcpy(&wide, from + (size_t)k * sizeof wide, sizeof wide);
-        else
-            memcpy(&narrow, from + (size_t)k * sizeof narrow, sizeof narrow);
-        out[k] = (double)(matrix->dtype == DF_F32   ? df_bits_to_f32(wide)
-                          : matrix->dtype == DF_F16 ? df_f16_to_f32(narrow)
-                                                    : df_bf16_to_f32(narrow));
-    }
-}
 
 dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row, const double *x,
                      dp_scratch *scratch) {
@@ -408,6 +382,9 @@ static df_status set_up(dp_job *job, dp_scratch *scratch, df_error *err) {
     case DF_STAGE_ROPE_COS:
     case DF_STAGE_ROPE_SIN:
         job->element = dp_rope_table_element;
+        return DF_OK;
+    case DF_STAGE_INPUT:
+        set_product(job, dp_input_element, &job->e->embedding->matrix, NULL);
         return DF_OK;
     case DF_STAGE_FINAL:
         set_norm(job, w->norm, job->c->hidden);

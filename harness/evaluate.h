@@ -19,6 +19,8 @@ typedef struct dp_evaluation {
     dp_class_model model; /* of the arithmetic that computed what is judged */
     df_draft *draft;
     const df_table *head;       /* NULL: no stage after `final` is asked for */
+    const df_table *embedding;  /* NULL: the block is the input `noise`, and there is no stage `input` */
+    const int32_t *ids;         /* [B] with an embedding: the block's tokens */
     const double *taps, *noise; /* [context, T H], [B, H] */
     const int32_t *pos;         /* [context + B] */
     int context;

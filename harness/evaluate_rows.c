@@ -1,7 +1,47 @@
-/* evaluate_rows.c - see evaluate.h: norms, convolutions, residuals and the activation. Products are evaluate.c's. */
+/* evaluate_rows.c - see evaluate.h: rows of weights, the block's embedding, norms, convolutions, residuals and the
+ * activation. Products are evaluate.c's. */
 #include "evaluate_parts.h"
 
 #include <limits.h>
+
+void dp_matrix_row(const df_matrix *matrix, int64_t row, double *out) {
+    const unsigned char *from =
+        (const unsigned char *)matrix->data + (size_t)row * df_row_bytes(matrix->dtype, matrix->in);
+    if (df_dtype_is_block(matrix->dtype)) {
+        const bool q8 = matrix->dtype == DF_Q8_0;
+        for (int64_t k = 0; k < matrix->in; k += DF_QUANT_BLOCK) {
+            float block[DF_QUANT_BLOCK];
+            if (q8)
+                df_q8_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q8_0_BYTES, block);
+            else
+                df_q4_0_decode(from + (size_t)(k / DF_QUANT_BLOCK) * DF_Q4_0_BYTES, block);
+            for (int i = 0; i < DF_QUANT_BLOCK; i++) out[k + i] = (double)block[i];
+        }
+        return;
+    }
+    for (int64_t k = 0; k < matrix->in; k++) {
+        uint32_t wide = 0;
+        uint16_t narrow = 0;
+        if (matrix->dtype == DF_F32)
+            memcpy(&wide, from + (size_t)k * sizeof wide, sizeof wide);
+        else
+            memcpy(&narrow, from + (size_t)k * sizeof narrow, sizeof narrow);
+        out[k] = (double)(matrix->dtype == DF_F32   ? df_bits_to_f32(wide)
+                          : matrix->dtype == DF_F16 ? df_f16_to_f32(narrow)
+                                                    : df_bf16_to_f32(narrow));
+    }
+}
+
+/* A row of the table times the scale; exact where that is 1. */
+dp_approx dp_input_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    const int64_t row = index / job->c->hidden;
+    if (scratch->row != row) {
+        dp_matrix_row(job->matrix, job->e->ids[row], scratch->weight);
+        scratch->row = row;
+    }
+    const dp_approx value = dp_exactly(scratch->weight[index % job->c->hidden]);
+    return dp_mul(job->m, value, dp_constant(job->m, job->c->input_embedding_scale));
+}
 
 /* w (x r), r = 1 / sqrt(mean(x^2) + eps). */
 dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch) {

@@ -59,6 +59,16 @@ df_status dp_ctx_features(df_draft *draft, const float *taps, int t, float *feat
     return status;
 }
 
+df_status dp_embed_block(df_draft *draft, const df_table *embedding, int32_t anchor, float *noise, df_error *err) {
+    const size_t n = rows_of(draft, df_draft_config(draft)->block);
+    guest out;
+    df_status status = reserve(draft, noise, n, &out, err);
+    if (status == DF_OK) status = df_embed_block(draft, embedding, anchor, out.data, err);
+    if (status == DF_OK) status = fetch(&out, noise, n, err);
+    leave(&out);
+    return status;
+}
+
 df_status dp_forward_block(df_draft *draft, const float *features, const float *noise, const int32_t *pos, int ctx,
                            float *out, df_error *err) {
     const size_t block = rows_of(draft, df_draft_config(draft)->block);

@@ -11,6 +11,7 @@
 #include "dflash.h"
 
 df_status dp_ctx_features(df_draft *draft, const float *taps, int t, float *features, df_error *err);
+df_status dp_embed_block(df_draft *draft, const df_table *embedding, int32_t anchor, float *noise, df_error *err);
 df_status dp_forward_block(df_draft *draft, const float *features, const float *noise, const int32_t *pos, int ctx,
                            float *out, df_error *err);
 df_status dp_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const int32_t *pos, int t, df_error *err);

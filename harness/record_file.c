@@ -47,13 +47,14 @@ static bool add(cJSON *object, const char *key, cJSON *item) {
     return false;
 }
 
-static bool add_head(cJSON *record, const df_table *head) {
-    if (head == NULL) return true;
-    const df_tensor_view view = df_table_view(head);
+/* The output head, the embedding table. */
+static bool add_table(cJSON *record, const char *key, const df_table *table) {
+    if (table == NULL) return true;
+    const df_tensor_view view = df_table_view(table);
     char hex[65];
     dp_sha256_of(view.data, view.bytes, hex);
     cJSON *object = dp_tensor_record(&view, hex);
-    return add(record, "head", object) && cJSON_AddStringToObject(object, "tensor", view.name) != NULL;
+    return add(record, key, object) && cJSON_AddStringToObject(object, "tensor", view.name) != NULL;
 }
 
 static df_status provenance_text(const dp_run_record *run, const char *checkpoint_digest, const char *command,
@@ -64,8 +65,8 @@ static df_status provenance_text(const dp_run_record *run, const char *checkpoin
         cJSON_AddStringToObject(record, "command", command) != NULL &&
         cJSON_AddStringToObject(record, "config_sha256", checkpoint_digest) != NULL &&
         cJSON_AddStringToObject(record, "precision", df_precision_name(run->precision)) != NULL &&
-        add(record, "engine", dp_engine_facts(run->handle, &run->engine)) && add_head(record, run->head) &&
-        cJSON_AddItemToObject(record, "tensors", tensors)) {
+        add(record, "engine", dp_engine_facts(run->handle, &run->engine)) && add_table(record, "head", run->head) &&
+        add_table(record, "embedding", run->embedding) && cJSON_AddItemToObject(record, "tensors", tensors)) {
         tensors = NULL;
         *out = cJSON_PrintUnformatted(record);
     }
@@ -97,11 +98,13 @@ static df_status write_inputs(const dp_admission *in, dp_store_writer *writer, d
     const dp_store_tensor taps = whole(DP_LOGICAL_F32, 2, in->context, in->config.n_taps * hidden, in->taps),
                           noise = whole(DP_LOGICAL_F32, 2, in->config.block, hidden, in->noise),
                           positions = whole(DP_LOGICAL_I32, 1, rows, 0, in->pos),
-                          anchor = whole(DP_LOGICAL_I32, 1, 1, 0, &in->anchor);
+                          anchor = whole(DP_LOGICAL_I32, 1, 1, 0, &in->anchor),
+                          ids = whole(DP_LOGICAL_I32, 1, in->config.block, 0, in->ids);
     TRY(dp_store_write_input(writer, "target_hidden", &taps, err));
     TRY(dp_store_write_input(writer, "noise_embedding", &noise, err));
     TRY(dp_store_write_input(writer, "positions", &positions, err));
-    return in->vocab > 0 ? dp_store_write_input(writer, "anchor", &anchor, err) : DF_OK;
+    if (in->vocab > 0) TRY(dp_store_write_input(writer, "anchor", &anchor, err));
+    return in->ids != NULL ? dp_store_write_input(writer, "block_ids", &ids, err) : DF_OK;
 }
 
 static df_status write_stages(const dp_recording *stages, dp_store_writer *writer, df_error *err) {

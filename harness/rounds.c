@@ -89,7 +89,8 @@ static void compare_stages(const dp_recording *block, const dp_recording *round,
     char name[DF_STAGE_NAME_MAX];
     for (int i = 0; i < block->count; i++) {
         const dp_recorded *b = &block->stage[i];
-        if (b->stage == DF_STAGE_CTX_FC || b->stage == DF_STAGE_CTX_FEATURES) continue; /* before either program */
+        if (b->stage == DF_STAGE_CTX_FC || b->stage == DF_STAGE_CTX_FEATURES || b->stage == DF_STAGE_INPUT)
+            continue;                            /* before either program */
         if (b->stage > DF_STAGE_FINAL) continue; /* proposals follow from `final`; compare_cache does the cache */
         df_stage_name(b->stage, b->layer, name);
         const dp_recorded *r = dp_recording_find(round, b->stage, b->layer);

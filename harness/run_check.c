@@ -5,6 +5,7 @@
 #include "admission.h"
 #include "cli.h"
 #include "clock.h"
+#include "embedding.h"
 #include "error.h"
 #include "geometry.h"
 #include "hosted.h"
@@ -30,11 +31,11 @@ typedef struct check {
     dp_admission in; /* the oracle, the config, the stages, the inputs */
     df_engine *engine;
     df_draft *draft;
-    df_table *head;            /* NULL when the oracle ran none */
-    df_engine *witness_engine; /* with the next two: NULL on the CPU */
+    df_table *head, *embedding; /* NULL when the oracle ran none */
+    df_engine *witness_engine;  /* with the next two: NULL on the CPU */
     df_draft *witness;
-    df_table *witness_head;
-    float *features, *result; /* [context, H], [B, H] of the block run */
+    df_table *witness_head, *witness_embedding;
+    float *features, *noise, *result; /* [context, H], [B, H], [B, H] of the block run */
     dp_recording block;
     df_error *err;
 } check;
@@ -85,7 +86,10 @@ static df_status load_witness(check *c) {
     if (status == DF_OK)
         status =
             df_draft_load_as(c->witness_engine, c->options->checkpoint, c->options->precision, &c->witness, c->err);
-    return status == DF_OK && c->in.vocab > 0 ? load_head(c, c->witness_engine, &c->witness_head) : status;
+    if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->witness_engine, &c->witness_head);
+    return status == DF_OK
+               ? dp_embedding_load(c->witness_engine, c->options->checkpoint, &c->in, &c->witness_embedding, c->err)
+               : status;
 }
 
 static df_status load(check *c, dp_result *out) {
@@ -112,6 +116,7 @@ static df_status load(check *c, dp_result *out) {
     if (status == DF_OK && c->options->report)
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
+    if (status == DF_OK) status = dp_embedding_load(c->engine, c->options->checkpoint, &c->in, &c->embedding, c->err);
     if (status == DF_OK && !df_engine_on_host(c->engine)) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
@@ -158,11 +163,14 @@ static df_status run_block(check *c) {
     const size_t hidden = (size_t)config->hidden;
     c->features = malloc((size_t)c->in.context * hidden * sizeof(float));
     c->result = malloc((size_t)config->block * hidden * sizeof(float));
-    if (c->features == NULL || c->result == NULL) return df_fail_memory(c->err, "the run's outputs", hidden);
+    c->noise = malloc((size_t)config->block * hidden * sizeof(float));
+    if (c->features == NULL || c->result == NULL || c->noise == NULL)
+        return df_fail_memory(c->err, "the run's outputs", hidden);
     df_draft_observe(c->draft, dp_recording_observe, &c->block);
     df_status status = dp_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
+    if (status == DF_OK) status = dp_embedding_run(c->draft, c->embedding, &c->in, c->noise, c->err);
     if (status == DF_OK)
-        status = dp_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
+        status = dp_forward_block(c->draft, c->features, c->noise, c->in.pos, c->in.context, c->result, c->err);
     df_draft_observe(c->draft, NULL, NULL);
     if (status == DF_OK && c->head != NULL)
         status = dp_run_judged_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
@@ -251,8 +259,10 @@ static df_status run_isolated(const check *c, dp_result *out) {
     const dp_isolated_options options = {.engine = c->engine,
                                          .draft = c->draft,
                                          .head = c->head,
+                                         .embedding = c->embedding,
                                          .witness = c->witness != NULL ? c->witness : c->draft,
                                          .witness_head = c->witness != NULL ? c->witness_head : c->head,
+                                         .witness_embedding = c->witness != NULL ? c->witness_embedding : c->embedding,
                                          .in = &c->in,
                                          .chained = &c->block,
                                          .filter = c->options->filter,
@@ -279,7 +289,7 @@ static void arm_name(int chunk, char name[DP_ARM_NAME]) {
 
 static df_status compare_arms(const check *c, dp_result *out) {
     const dp_round_input input = {
-        .features = c->features, .noise = c->in.noise, .pos = c->in.pos, .context = c->in.context};
+        .features = c->features, .noise = c->noise, .pos = c->in.pos, .context = c->in.context};
     for (int i = 0; i < ARMS; i++) {
         dp_arm_result *arm = &out->arm[out->arm_count];
         char name[DP_ARM_NAME];
@@ -301,11 +311,14 @@ static df_status compare_arms(const check *c, dp_result *out) {
 static void check_release(check *c) {
     dp_recording_release(&c->block);
     free(c->features);
+    free(c->noise);
     free(c->result);
+    df_table_destroy(c->witness_embedding);
     df_table_destroy(c->witness_head);
     df_draft_destroy(c->witness);
     df_engine_destroy(c->witness_engine);
     df_table_destroy(c->head);
+    df_table_destroy(c->embedding);
     df_draft_destroy(c->draft);
     df_engine_destroy(c->engine);
     dp_admission_release(&c->in);
