@@ -12,6 +12,7 @@
 #include "output.h"
 #include "plot_collect.h"
 #include "proposal.h"
+#include "round_arms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,8 +23,7 @@
  * is shown hangs on it. */
 static const double PROVENANCE = 0.06, FORWARD = 0.40, ALONE = 0.45, ROUNDS = 0.92;
 
-static const int arm_chunks[] = {0, 1, 7}; /* rows per ingest call; 0 = the whole context */
-enum { ARMS = sizeof arm_chunks / sizeof *arm_chunks, PATH_SIZE = 4096 };
+enum { PATH_SIZE = 4096 };
 
 /* Everything a check holds while it runs. */
 typedef struct check {
@@ -211,7 +211,7 @@ static df_status compare_stage(const check *c, const dp_stage_spec *spec, const 
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     const dp_recorded *run = dp_recording_find(&c->block, spec->stage, spec->layer);
     *out = (dp_stage_result){.rank = spec->rank, .exact = spec->exact};
-    memcpy(out->name, spec->name, sizeof out->name);
+    memcpy(out->name, spec->name, sizeof spec->name);
     memcpy(out->dim, spec->dim, sizeof out->dim);
     out->difference.worst = -1;
     if (run == NULL || !dp_dims_equal(run->rank, run->dim, spec->rank, spec->dim) ||
@@ -280,27 +280,21 @@ static df_status run_isolated(const check *c, dp_result *out) {
     return status;
 }
 
-static void arm_name(int chunk, char name[DP_ARM_NAME]) {
-    if (chunk == 0)
-        snprintf(name, DP_ARM_NAME, "round.all");
-    else
-        snprintf(name, DP_ARM_NAME, "round.chunk%d", chunk);
+static bool selected_arm(const check *c, const dp_arm *arm) {
+    return dp_arm_exists(arm, &c->in.config) && selected(c, dp_arm_name(arm));
 }
 
 static df_status compare_arms(const check *c, dp_result *out) {
     const dp_round_input input = {
-        .features = c->features, .noise = c->noise, .pos = c->in.pos, .context = c->in.context};
-    for (int i = 0; i < ARMS; i++) {
-        dp_arm_result *arm = &out->arm[out->arm_count];
-        char name[DP_ARM_NAME];
-        arm_name(arm_chunks[i], name);
-        if (!selected(c, name)) continue;
-        dp_progress_share(&c->options->progress, ROUNDS + (1.0 - ROUNDS) * i / ARMS, name);
-        const df_status status = dp_run_arm(c->draft, &input, &c->block, name,
-                                            arm_chunks[i] > 0 ? arm_chunks[i] : c->in.context, arm, c->err);
-        if (status != DF_OK) return status;
+        .taps = c->in.taps, .features = c->features, .noise = c->noise, .pos = c->in.pos, .context = c->in.context};
+    for (int i = 0; dp_arm_at(i) != NULL; i++) {
+        const dp_arm *arm = dp_arm_at(i);
+        if (!selected_arm(c, arm)) continue;
+        dp_progress_share(&c->options->progress, ROUNDS + (1.0 - ROUNDS) * i / DP_MOST_ARMS, dp_arm_name(arm));
+        dp_arm_result *result = &out->arm[out->arm_count];
+        TRY(dp_arm_run(arm, c->draft, &input, &c->block, result, c->err));
         out->arm_count++;
-        if (!arm->identical) out->failed_arms++;
+        if (!result->identical) out->failed_arms++;
     }
     return DF_OK;
 }
@@ -324,7 +318,7 @@ static void check_release(check *c) {
     dp_admission_release(&c->in);
 }
 
-static dp_verdict verdict_of(df_status status, const dp_result *result) {
+dp_verdict dp_verdict_of(df_status status, const dp_result *result) {
     if (status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT) return DP_REFUSED;
     if (status != DF_OK) return DP_ERROR;
     if (result->stage_count + result->arm_count == 0) return DP_NOTHING;
@@ -351,7 +345,7 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = dp_growth(out, c.err);
     if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
     if (status == DF_OK) status = compare_arms(&c, out);
-    out->verdict = verdict_of(status, out);
+    out->verdict = dp_verdict_of(status, out);
     check_release(&c);
     out->total_seconds = dp_seconds() - start;
 }
@@ -397,11 +391,8 @@ int dp_check_list(const dp_check_options *options) {
     const df_status status = admit(&c, &result);
     for (int i = 0; status == DF_OK && i < c.in.stages.count; i++)
         if (selected(&c, c.in.stages.spec[i].name)) listed += printf("%s\n", c.in.stages.spec[i].name) > 0;
-    for (int i = 0; status == DF_OK && i < ARMS; i++) {
-        char name[DP_ARM_NAME];
-        arm_name(arm_chunks[i], name);
-        if (selected(&c, name)) listed += printf("%s\n", name) > 0;
-    }
+    for (int i = 0; status == DF_OK && dp_arm_at(i) != NULL; i++)
+        if (selected_arm(&c, dp_arm_at(i))) listed += printf("%s\n", dp_arm_name(dp_arm_at(i))) > 0;
     check_release(&c);
     if (status != DF_OK) return dp_report_error("check", &err);
     if (listed == 0)

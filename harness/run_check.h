@@ -46,8 +46,10 @@ typedef struct dp_check_options {
     bool report;               /* also collect what only a result file holds: digests, geometry, plot data */
 } dp_check_options;
 
+enum { DP_RESULT_NAME = 64 };
+
 typedef struct dp_stage_result {
-    char name[DF_STAGE_NAME_MAX];
+    char name[DP_RESULT_NAME]; /* of a stage, or of a value of vectors.h: "GROUP/CASE/VALUE" */
     int rank;
     int64_t dim[4];
     dp_difference difference;
@@ -72,7 +74,7 @@ typedef struct dp_result {
     int stages_known;       /* stages that the config demands */
     dp_stage_result *stage; /* owned; the stages compared, in forward order */
     int stage_count;
-    dp_arm_result arm[4];
+    dp_arm_result arm[DP_MOST_ARMS];
     int arm_count;
     int failed_stages, failed_arms, warnings;
     int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
@@ -82,6 +84,9 @@ typedef struct dp_result {
     dp_plot_data plot;  /* owned; likewise */
     double load_seconds, provenance_seconds, forward_seconds, total_seconds;
 } dp_result;
+
+/* What a run that ended with `status` amounts to. */
+dp_verdict dp_verdict_of(df_status status, const dp_result *result);
 
 /* Never fails: what goes wrong is in the result. */
 void dp_check(const dp_check_options *options, dp_result *out);
