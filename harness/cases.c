@@ -153,6 +153,16 @@ static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *
     return DF_OK;
 }
 
+static df_status read_vectors(const cJSON *document, const char *path, dp_case_list *out, df_error *err) {
+    const cJSON *vectors = cJSON_GetObjectItemCaseSensitive(document, "vectors");
+    out->vectors = string_of(document, "vectors");
+    if (vectors == NULL || out->vectors != NULL) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "cases.vectors",
+                   "\"vectors\" of %s is not the path of a file: expected a string such as \"oracles/vectors.h5\". See "
+                   "fixtures/README.md.",
+                   path);
+}
+
 df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
     char *text = NULL;
     *out = (dp_case_list){.item = NULL};
@@ -172,6 +182,7 @@ df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
                                                 : "no such array");
     else
         status = read_cases(cases, path, out, err);
+    if (status == DF_OK) status = read_vectors(document, path, out, err);
     if (status != DF_OK) dp_cases_release(out);
     return status;
 }

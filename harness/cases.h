@@ -20,6 +20,8 @@ typedef struct dp_case {
 typedef struct dp_case_list {
     dp_case *item; /* owned */
     int count;
+    const char
+        *vectors;   /* the file that the case "vectors" judges (vectors.h), borrowed; NULL: there is no such case */
     void *document; /* owned */
 } dp_case_list;
 

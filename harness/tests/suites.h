@@ -40,6 +40,7 @@
     X(isolated)                                                                                                        \
     X(growth)                                                                                                          \
     X(ladder)                                                                                                          \
+    X(embedding)                                                                                                       \
     X(check)                                                                                                           \
     X(result)                                                                                                          \
     X(report)                                                                                                          \
@@ -61,6 +62,7 @@
     X(bench)                                                                                                           \
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
+    X(api)                                                                                                             \
     X(recipes)                                                                                                         \
     X(cuda)
 
