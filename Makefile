@@ -47,7 +47,7 @@ HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wil
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
 
-.PHONY: parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
+.PHONY: api parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
 .PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts build-flags source-digests
 
 help:
@@ -60,6 +60,7 @@ help:
 	@echo 'make oracles   run the upstream reference and write oracles/*.h5 again (ONLY=GLOB for some)'
 	@echo 'make sanitize  the test suites under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make gpu-record NAME=x  on a machine with a GPU: run everything there, write reports/gpu/x.record.json'
+	@echo 'make api       which case of the gate judges each public function, measured'
 	@echo 'make release-check  fails unless the records of GPUs were made of these sources'
 	@echo 'make format    clang-format over the sources'
 	@echo 'make clean     remove build/'
@@ -91,6 +92,9 @@ NAME := gpu
 run-gpu-record: $(BUILD)/tests $(BUILD)/dflash-parity
 	reports/gpu/record.sh --binary $(BUILD)/dflash-parity --tests $(BUILD)/tests --out $(BUILD)/gpu \
 	    --record 'reports/gpu/$(NAME).record.json' --name '$(NAME)'
+
+api: setup
+	@MAKE='$(MAKE)' CC='$(CC)' BUILD='$(BUILD)' .ci/api
 
 release-check: build
 	$(BUILD)/dflash-parity release-check
@@ -171,12 +175,13 @@ $(BUILD)/build_facts.h: build-facts
 	    $(replace)
 
 # The files that a record of a GPU stands for: what computes, what judges, and by what.
-JUDGES := admission approx bounds bracket chain compare envelope evaluate evaluate_attention evaluate_fed evaluate_heads \
-          evaluate_parts evaluate_rope evaluate_rows geometry geometry_config hosted ids identity_arms identity_case \
-          identity_digests identity_history identity_pair identity_rows identity_run identity_schedule \
-          identity_subject isolated isolated_judge manifest proposal provenance recording request resolve resolve_rope \
-          rounds run_check sha256 sha256_compress sha256_native sketch sketch_check spread float32_run stage_set \
-          stage_values store store_dataset store_h5 store_inputs store_parts store_record store_sketch
+JUDGES := admission approx bounds bracket chain compare embedding envelope evaluate evaluate_attention evaluate_fed \
+          evaluate_heads evaluate_parts evaluate_rope evaluate_rows float32_run geometry geometry_config hosted ids \
+          identity_arms identity_case identity_digests identity_history identity_pair identity_rows identity_run \
+          identity_schedule identity_subject isolated isolated_judge manifest proposal provenance recording request \
+          resolve resolve_rope round_arms rounds run_check sha256 sha256_compress sha256_native sketch sketch_check \
+          spread stage_set stage_values store store_dataset store_h5 store_inputs store_parts store_record store_sketch \
+          vectors vectors_conv vectors_file vectors_heads vectors_judge vectors_parts vectors_proposal vectors_verify
 SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) fixtures/cases.json $(wildcard oracles/*.h5) \
                      $(wildcard $(foreach judge,$(JUDGES),harness/$(judge).c harness/$(judge).h)))
 $(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc

@@ -3,6 +3,7 @@
 
 #include "bracket.h"
 #include "config_limits.h"
+#include "embedding.h"
 #include "envelope.h"
 #include "error.h"
 #include "geometry.h"
@@ -300,13 +301,16 @@ df_status dp_admit_content(const char *checkpoint, dp_admission *out, df_error *
     if (status == DF_OK) status = read_positions(out, err);
     if (status == DF_OK) status = head_rows(out, &out->vocab, err);
     if (status == DF_OK && out->vocab > 0) status = read_anchor(out, err);
-    const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
+    if (status == DF_OK) status = dp_embedding_admit(out, err);
+    const dp_stage_input input = {
+        .context = out->context, .vocab = out->vocab, .embedded = status == DF_OK && out->ids != NULL};
     if (status == DF_OK) status = dp_stage_set_create(&out->config, &input, &out->stages, err);
     if (status == DF_OK) status = check_stage_list(out, err);
     const dp_ids_subject ids = {out->oracle, &out->config, &out->stages, out->vocab};
     if (status == DF_OK) status = dp_ids_check(&ids, err);
     if (status == DF_OK) status = read_inputs(out, err);
     if (status == DF_OK) status = dp_request_check(out->oracle, out->context, out->pos, err);
+    if (status == DF_OK) status = dp_embedding_agrees(out, err);
     if (status == DF_OK) status = dp_admit_brackets(out, err);
     return status;
 }
@@ -325,5 +329,6 @@ void dp_admission_release(dp_admission *admission) {
     free(admission->sketch);
     free(admission->taps);
     free(admission->noise);
+    free(admission->ids);
     free(admission->pos);
 }

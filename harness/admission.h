@@ -24,6 +24,7 @@ typedef struct dp_admission {
     int context;            /* rows */
     float *taps;            /* [context, T H] */
     float *noise;           /* [B, H] */
+    int32_t *ids;           /* [B] the block's tokens, where the reference embedded them; NULL: noise is the input */
     int32_t *pos;           /* [context + B] */
     int vocab;              /* rows of the output head that the reference ran; 0 = none */
     int32_t anchor;         /* with a head */
@@ -31,9 +32,10 @@ typedef struct dp_admission {
 
 /* Opens the oracle and reads DIR/config.json. Codes: those of df_config_read, dp_resolve, dp_oracle_open,
  * dp_geometry_check, dp_geometry_check_reading and dp_ids_check, and "provenance.config", "provenance.request",
- * "provenance.precision", "provenance.head.missing", "oracle.head.missing", "oracle.shape", "oracle.stage.missing",
- * "oracle.stage.unexpected", "oracle.sketch", "oracle.bracket", "oracle.bfloat16", "oracle.frequencies",
- * "oracle.spread", "provenance.orders", "oracle.integers", "oracle.input.precision". Release *out
+ * "provenance.precision", "provenance.head.missing", "provenance.embedding.missing", "oracle.block_ids",
+ * "oracle.input.embedding", "oracle.head.missing", "oracle.shape", "oracle.stage.missing", "oracle.stage.unexpected",
+ * "oracle.sketch", "oracle.bracket", "oracle.bfloat16", "oracle.frequencies", "oracle.spread", "provenance.orders",
+ * "oracle.integers", "oracle.input.precision". Release *out
  * whatever the outcome. */
 df_status dp_admit(const char *checkpoint, const char *oracle, df_precision precision, dp_admission *out,
                    df_error *err);

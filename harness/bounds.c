@@ -192,6 +192,8 @@ const char *dp_bound_text(df_stage stage, const dp_class_model *model) {
     case DF_STAGE_ROPE_COS:
     case DF_STAGE_ROPE_SIN:
         return "a rounding of the function, one of the factor, one of their product";
+    case DF_STAGE_INPUT:
+        return "ulp/2 of the product with the scale, and the scale's own rounding; 0 where it is 1";
     case DF_STAGE_ATTN_Q_ROPE:
     case DF_STAGE_ATTN_K_ROPE:
         return "ulp/2 of the second product + ulp/2 of the result; 0 where nothing is rotated";

@@ -22,7 +22,8 @@ static const char *string_of(const cJSON *object, const char *key) {
 
 /* A recipe key that is not known would be an ingredient left out. */
 static bool known_recipe_key(const char *key) {
-    static const char *const known[] = {"config", "seed", "dtype", "profile", "lm_head", "codebook_suffix"};
+    static const char *const known[] = {"config",          "seed",        "dtype", "profile", "lm_head",
+                                        "codebook_suffix", "embed_tokens"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(key, known[i]) == 0) return true;
     return false;
@@ -33,10 +34,13 @@ static const char *read_extras(const cJSON *synth, unsigned *extras) {
     static const struct {
         const char *key;
         dp_synth_extra flag;
-    } keys[] = {{"lm_head", DP_SYNTH_LM_HEAD}, {"codebook_suffix", DP_SYNTH_CODEBOOK_SUFFIX}};
+    } keys[] = {{"lm_head", DP_SYNTH_LM_HEAD},
+                {"codebook_suffix", DP_SYNTH_CODEBOOK_SUFFIX},
+                {"embed_tokens", DP_SYNTH_EMBED_TOKENS}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(synth, keys[i].key);
-        if (value != NULL && !cJSON_IsBool(value)) return "synth.lm_head and synth.codebook_suffix, true or false";
+        if (value != NULL && !cJSON_IsBool(value))
+            return "synth.lm_head, synth.codebook_suffix and synth.embed_tokens, true or false";
         if (cJSON_IsTrue(value)) *extras |= keys[i].flag;
     }
     return NULL;
@@ -82,11 +86,11 @@ static df_status check_list_keys(const cJSON *document, const char *path, df_err
     const cJSON *key = NULL, *manifest = cJSON_GetObjectItemCaseSensitive(document, "manifest");
     cJSON_ArrayForEach(key, document) {
         if (strcmp(key->string, "schema") == 0 || strcmp(key->string, "manifest") == 0 ||
-            strcmp(key->string, "cases") == 0)
+            strcmp(key->string, "vectors") == 0 || strcmp(key->string, "cases") == 0)
             continue;
         return df_fail(
             err, DF_ERR_REFUSED, "cases.key",
-            "The list %s has the key \"%.60s\", which no list has; expected schema, manifest and cases only. "
+            "The list %s has the key \"%.60s\", which no list has; expected schema, manifest, vectors and cases only. "
             "Correct its spelling or remove it.",
             path, key->string);
     }
@@ -125,8 +129,8 @@ static df_status check_recipe_keys(const cJSON *entry, const char *path, df_erro
         if (known_recipe_key(key->string)) continue;
         return df_fail(
             err, DF_ERR_REFUSED, "cases.recipe",
-            "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head "
-            "and codebook_suffix only. Correct its spelling or remove it.",
+            "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head, "
+            "codebook_suffix and embed_tokens only. Correct its spelling or remove it.",
             string_of(entry, "name"), path, key->string);
     }
     return DF_OK;
@@ -177,6 +181,16 @@ static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *
     return DF_OK;
 }
 
+static df_status read_vectors(const cJSON *document, const char *path, dp_case_list *out, df_error *err) {
+    const cJSON *vectors = cJSON_GetObjectItemCaseSensitive(document, "vectors");
+    out->vectors = string_of(document, "vectors");
+    if (vectors == NULL || out->vectors != NULL) return DF_OK;
+    return df_fail(err, DF_ERR_REFUSED, "cases.vectors",
+                   "\"vectors\" of %s is not the path of a file: expected a string such as \"oracles/vectors.h5\". See "
+                   "fixtures/README.md.",
+                   path);
+}
+
 df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
     char *text = NULL;
     *out = (dp_case_list){.item = NULL};
@@ -198,6 +212,7 @@ df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
         status = check_list_keys(document, path, err);
     out->manifest = string_of(document, "manifest");
     if (status == DF_OK) status = read_cases(cases, path, out, err);
+    if (status == DF_OK) status = read_vectors(document, path, out, err);
     if (status != DF_OK) dp_cases_release(out);
     return status;
 }

@@ -26,6 +26,7 @@ typedef struct dp_case_list {
     int count;
     cJSON *document;      /* owned */
     const char *manifest; /* of its oracles (manifest.h), inside the document; NULL: nothing pins them */
+    const char *vectors;  /* the file that the case "vectors" judges (vectors.h), inside it; NULL: no such case */
 } dp_case_list;
 
 /* Codes: "cases.json", "cases.entry", "cases.key" (a key that no case or no list has), "cases.precision" (a mode that

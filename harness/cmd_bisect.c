@@ -147,7 +147,7 @@ static df_status first_of_check(const bisect *b, dp_run_setup *setup, char stage
     dp_check(&options, &result);
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(&result, &by);
-    snprintf(stage, DF_STAGE_NAME_MAX, "%s", first != NULL ? first->name : "");
+    snprintf(stage, DF_STAGE_NAME_MAX, "%.47s", first != NULL ? first->name : "");
     const bool stopped = result.verdict == DP_REFUSED || result.verdict == DP_ERROR;
     if (stopped) *err = result.error;
     dp_result_release(&result);

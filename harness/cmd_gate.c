@@ -17,6 +17,7 @@
 #include "report.h"
 #include "result_output.h"
 #include "run_options.h"
+#include "vectors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,13 +45,27 @@ typedef struct gate {
     double done;
 } gate;
 
-static void print_case(gate *g, const dp_case *item, const dp_result *result) {
+static const char vectors_case[] = "vectors";
+
+static void print_case(gate *g, const char *name, const dp_result *result) {
     dp_coloured out;
     dp_progress_clear(&g->progress);
     dp_coloured_open(g->to, &out);
-    dp_render_case(out.table, item->name, result);
+    dp_render_case(out.table, name, result);
     dp_coloured_close(&out);
     fflush(g->to);
+}
+
+static void finish_case(gate *g, const char *name, dp_result *result) {
+    print_case(g, name, result);
+    g->cases++;
+    g->passed += result->verdict == DP_PASS;
+    g->stages += result->stage_count;
+    g->rounds += result->arm_count;
+    g->seconds += result->total_seconds;
+    g->worst = dp_worse_verdict(g->worst, result->verdict);
+    dp_document_add(g->json, name, result);
+    dp_result_release(result);
 }
 
 static void run_case(gate *g, const dp_case *item) {
@@ -82,15 +97,23 @@ static void run_case(gate *g, const dp_case *item) {
     else
         result.verdict = result.error.status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
     g->done += size;
-    print_case(g, item, &result);
-    g->cases++;
-    g->passed += result.verdict == DP_PASS;
-    g->stages += result.stage_count;
-    g->rounds += result.arm_count;
-    g->seconds += result.total_seconds;
-    g->worst = dp_worse_verdict(g->worst, result.verdict);
-    dp_document_add(g->json, item->name, &result);
-    dp_result_release(&result);
+    finish_case(g, item->name, &result);
+}
+
+/* The values that no whole run shows (vectors.h). */
+static void run_vectors(gate *g, const char *path) {
+    const dp_check_options options = {.checkpoint = "",
+                                      .oracle = path,
+                                      .threads = (int)g->run->threads,
+                                      .isa = g->run->isa,
+                                      .backend = g->run->backend,
+                                      .numeric_class = g->run->numeric_class,
+                                      .products = g->run->products,
+                                      .device = (int)g->run->device,
+                                      .progress = {&g->progress, g->done, dp_checkpoint_work(""), vectors_case}};
+    dp_result result;
+    dp_vectors_check(&options, &result);
+    finish_case(g, vectors_case, &result);
 }
 
 static int finish(gate *g) {
@@ -137,6 +160,7 @@ static int check_destinations(const dp_case_list *list, const char *path, const 
     dp_run_destinations(run, &files);
     dp_destination_spare(&files, path);
     if (list->manifest != NULL) dp_destination_spare(&files, list->manifest);
+    dp_destination_spare(&files, list->vectors);
     for (int i = 0; i < list->count; i++) {
         dp_destination_spare(&files, list->item[i].oracle);
         dp_destination_spare(&files, list->item[i].synth_config);
@@ -170,6 +194,12 @@ static int gate_cases(gate *g, const dp_case_list *list, const char *command) {
             listed += printf("%s\n", list->item[i].name) > 0;
         else
             run_case(g, &list->item[i]);
+    }
+    if (list->vectors != NULL && (run->filter == NULL || dp_glob(run->filter, vectors_case))) {
+        if (run->list)
+            listed += printf("%s\n", vectors_case) > 0;
+        else
+            run_vectors(g, list->vectors);
     }
     if (run->list) return finish_selection(run->filter, listed);
     return finish(g);

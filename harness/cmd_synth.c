@@ -32,6 +32,7 @@ static const char HELP[] =
     "  --profile NAME    unit (default): activations of ordinary size; hot: late residual streams of 1e3 to 1e4;\n"
     "                    sharp: attention scores beyond the range of exp (the config needs attention_bias)\n"
     "  --lm-head         adds lm_head.weight [V, H], an output head of the target; needs vocab_size\n"
+    "  --embed-tokens    adds embed_tokens.weight [V, H], the embedding table of the target; needs vocab_size\n"
     "  --codebook-suffix  names dflash2's codebooks with \".weight\" at the end\n"
     "  --threads N       default: all cores; the bytes do not depend on it\n"
     "  --help            this text\n"
@@ -51,7 +52,10 @@ static bool read_arguments(int argc, char **argv, arguments *a) {
     const struct {
         const char *name;
         dp_synth_extra flag;
-    } extras[] = {{"--lm-head", DP_SYNTH_LM_HEAD}, {"--codebook-suffix", DP_SYNTH_CODEBOOK_SUFFIX}};
+    } extras[] = {{"--lm-head", DP_SYNTH_LM_HEAD},
+                  {"--codebook-suffix", DP_SYNTH_CODEBOOK_SUFFIX},
+                  {"--embed-tokens", DP_SYNTH_EMBED_TOKENS}};
+    enum { EXTRAS = sizeof extras / sizeof *extras };
     for (int i = 1; i < argc; i++) {
         int code;
         if (dp_help_word(argv[i])) {
@@ -59,8 +63,8 @@ static bool read_arguments(int argc, char **argv, arguments *a) {
             return true;
         }
         size_t e = 0;
-        while (e < 2 && strcmp(argv[i], extras[e].name) != 0) e++;
-        if (e < 2) {
+        while (e < EXTRAS && strcmp(argv[i], extras[e].name) != 0) e++;
+        if (e < EXTRAS) {
             if ((a->extras & extras[e].flag) != 0) {
                 dp_usage_error(COMMAND, "%s is given twice", argv[i]);
                 return false;

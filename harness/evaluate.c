@@ -14,14 +14,14 @@ static void refer(dp_references *r, int stage, int layer) {
 }
 
 /* The residual stream before layer `layer`. */
-static void refer_stream(dp_references *r, int layer) {
+static void refer_stream(dp_references *r, bool embedded, int layer) {
     if (layer == 0)
-        refer(r, DP_NOISE, -1);
+        refer(r, embedded ? DF_STAGE_INPUT : DP_NOISE, -1);
     else
         refer(r, DF_STAGE_LAYER_OUT, layer - 1);
 }
 
-dp_references dp_stage_inputs(const df_config *c, df_stage stage, int l) {
+dp_references dp_stage_inputs(const df_config *c, bool embedded, df_stage stage, int l) {
     const bool convolved = c->family == DF_FAMILY_DFLASH2;
     const df_stage n = convolved ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_ATTN_NORM;
     const df_stage m = convolved ? DF_STAGE_MLP_CONV_IN : DF_STAGE_MLP_NORM;
@@ -38,7 +38,7 @@ dp_references dp_stage_inputs(const df_config *c, df_stage stage, int l) {
         refer(&r, DF_STAGE_ROPE_INV_FREQ, -1);
         break;
     case DF_STAGE_ATTN_NORM:
-        refer_stream(&r, l);
+        refer_stream(&r, embedded, l);
         break;
     case DF_STAGE_ATTN_CONV_DYN:
         refer(&r, DF_STAGE_ATTN_NORM, l);
@@ -80,7 +80,7 @@ dp_references dp_stage_inputs(const df_config *c, df_stage stage, int l) {
         refer(&r, DF_STAGE_ATTN_CONV_DYN, l);
         break;
     case DF_STAGE_ATTN_RESIDUAL:
-        refer_stream(&r, l);
+        refer_stream(&r, embedded, l);
         refer(&r, convolved ? DF_STAGE_ATTN_CONV_OUT : DF_STAGE_ATTN_O_PROJ, l);
         break;
     case DF_STAGE_MLP_NORM:
@@ -146,7 +146,7 @@ dp_references dp_stage_inputs(const df_config *c, df_stage stage, int l) {
         if (c->confidence_with_markov) refer(&r, DF_STAGE_MARKOV_TOKENS, -1);
         break;
     default:
-        break; /* the frequencies come from the config alone */
+        break; /* the frequencies come from the config alone, the block from the table */
     }
     return r;
 }
@@ -154,7 +154,8 @@ dp_references dp_stage_inputs(const df_config *c, df_stage stage, int l) {
 bool dp_evaluable(df_stage stage) { return stage != DF_STAGE_CONFIDENCE_WINDOW; }
 
 static df_status find_inputs(dp_job *job, df_error *err) {
-    const dp_references r = dp_stage_inputs(job->c, job->spec->stage, job->spec->layer);
+    const dp_references r =
+        dp_stage_inputs(job->c, job->e->embedding != NULL, job->spec->stage, job->spec->layer);
     for (int i = 0; i < r.count; i++) {
         const int stage = (int)r.item[i].stage;
         if (stage >= DP_TAPS) {
@@ -187,6 +188,7 @@ int64_t dp_evaluate_group(const dp_class_model *m, const df_config *c, const dp_
     case DF_STAGE_ATTN_CONTEXT:
         return attention > c->head_dim ? attention : c->head_dim;
     case DF_STAGE_CTX_FEATURES:
+    case DF_STAGE_INPUT: /* the scale as it is held */
     case DF_STAGE_ATTN_NORM:
     case DF_STAGE_MLP_NORM:
     case DF_STAGE_FINAL:
@@ -340,6 +342,9 @@ static df_status set_up(dp_job *job, dp_scratch *scratch, df_error *err) {
     case DF_STAGE_ROPE_COS:
     case DF_STAGE_ROPE_SIN:
         job->element = dp_rope_table_element;
+        return DF_OK;
+    case DF_STAGE_INPUT:
+        set_product(job, dp_input_element, &job->e->embedding->matrix, NULL);
         return DF_OK;
     case DF_STAGE_FINAL:
         set_norm(job, w->norm, job->c->hidden);

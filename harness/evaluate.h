@@ -19,6 +19,8 @@ typedef struct dp_evaluation {
     dp_class_model model; /* of the arithmetic that computed what is judged */
     df_draft *draft;
     const df_table *head;       /* NULL: no stage after `final` is asked for */
+    const df_table *embedding;  /* NULL: the block is the input `noise`, and there is no stage `input` */
+    const int32_t *ids;         /* [B] with an embedding: the block's tokens */
     const double *taps, *noise; /* [context, T H], [B, H] */
     const int32_t *pos;         /* [context + B] */
     int context;
@@ -26,8 +28,8 @@ typedef struct dp_evaluation {
     const dp_stage_values *values; /* the stages before it */
 } dp_evaluation;
 
-/* What a stage's formula takes its operands from: stages, or inputs of the run in the place of one. The cache, which
- * holds every layer's keys or values, has none here. */
+/* What a stage's formula takes its operands from: stages, or inputs of the run in the place of one. `embedded`: the run
+ * has the stage `input`. The cache, which holds every layer's keys or values, has none here. */
 enum { DP_MOST_INPUTS = 4 };
 typedef struct dp_reference {
     df_stage stage;
@@ -38,7 +40,7 @@ typedef struct dp_references {
     dp_reference item[DP_MOST_INPUTS];
     int count;
 } dp_references;
-dp_references dp_stage_inputs(const df_config *config, df_stage stage, int layer);
+dp_references dp_stage_inputs(const df_config *config, bool embedded, df_stage stage, int layer);
 
 /* Which elements, `count` of them: those of `index`, or offset, offset + stride, ... where that is NULL. */
 typedef struct dp_selection {

@@ -10,7 +10,7 @@ bool dp_evaluate_inputs(const dp_evaluation *e, const dp_stage_spec *spec) {
     const df_config *c = df_draft_config(e->draft);
     for (int l = 0; dp_is_cache(spec->stage) && l < c->n_layers; l++)
         if (dp_stage_values_find(e->values, dp_cached_stage(spec->stage), l) == NULL) return false;
-    const dp_references r = dp_stage_inputs(c, spec->stage, spec->layer);
+    const dp_references r = dp_stage_inputs(c, e->embedding != NULL, spec->stage, spec->layer);
     for (int i = 0; i < r.count; i++)
         if (!is_input(&r.item[i]) && dp_stage_values_find(e->values, r.item[i].stage, r.item[i].layer) == NULL)
             return false;
@@ -72,7 +72,7 @@ bool dp_evaluate_fed(const dp_evaluation *e, const dp_stage_spec *spec, int64_t 
     if (dp_is_cache(spec->stage))
         return given(dp_stage_values_find(e->values, dp_cached_stage(spec->stage), (int)(row / e->context)),
                      one(row % e->context));
-    const dp_references r = dp_stage_inputs(df_draft_config(e->draft), spec->stage, spec->layer);
+    const dp_references r = dp_stage_inputs(df_draft_config(e->draft), e->embedding != NULL, spec->stage, spec->layer);
     for (int i = 0; i < r.count; i++) {
         if (is_input(&r.item[i])) continue;
         const dp_stage_value *value = dp_stage_values_find(e->values, r.item[i].stage, r.item[i].layer);

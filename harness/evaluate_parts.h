@@ -48,6 +48,7 @@ dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bi
                      dp_scratch *scratch);
 
 /* The elements of the parts with files of their own. */
+dp_approx dp_input_element(const dp_job *job, int64_t index, dp_scratch *scratch);
 dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch);
 dp_approx dp_conv_element(const dp_job *job, int64_t index, dp_scratch *scratch);
 dp_approx dp_sum_element(const dp_job *job, int64_t index, dp_scratch *scratch); /* a residual */

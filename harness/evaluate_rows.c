@@ -1,5 +1,5 @@
-/* evaluate_rows.c - see evaluate.h: rows of weights and products with them, norms, convolutions, residuals and the
- * activation. */
+/* evaluate_rows.c - see evaluate.h: rows of weights and products with them, the block's embedding, norms, convolutions,
+ * residuals and the activation. */
 #include "evaluate_parts.h"
 
 #include <limits.h>
@@ -44,6 +44,17 @@ dp_approx dp_product(const dp_job *job, const df_matrix *matrix, const float *bi
     const dp_terms terms = {.a = scratch->weight, .b = x, .n = (int)matrix->in, .operands = &job->m->product};
     const dp_approx sum = dp_sum_products(job->m, &terms);
     return bias != NULL ? dp_add(job->m, sum, dp_exactly((double)bias[row])) : sum;
+}
+
+/* A row of the table times the scale; exact where that is 1. */
+dp_approx dp_input_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
+    const int64_t row = index / job->c->hidden;
+    if (scratch->row != row) {
+        dp_matrix_row(job->matrix, job->e->ids[row], scratch->weight);
+        scratch->row = row;
+    }
+    const dp_approx value = dp_exactly(scratch->weight[index % job->c->hidden]);
+    return dp_mul(job->m, value, dp_constant(job->m, job->c->input_embedding_scale));
 }
 
 /* w (x r), r = 1 / sqrt(mean(x^2) + eps). */

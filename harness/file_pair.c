@@ -53,7 +53,8 @@ static df_status check_input_shape(const dp_file_pair *pair, const char *name, c
     } form[] = {{"target_hidden", 2, {pair->context, (int64_t)c->n_taps * c->hidden}},
                 {"noise_embedding", 2, {c->block, c->hidden}},
                 {"positions", 1, {rows}},
-                {"anchor", 1, {1}}};
+                {"anchor", 1, {1}},
+                {"block_ids", 1, {c->block}}};
     for (size_t i = 0; i < sizeof form / sizeof *form; i++)
         if (strcmp(name, form[i].name) == 0 && !dp_dims_equal(info->rank, info->dim, form[i].rank, form[i].dim))
             return df_fail(err, DF_ERR_REFUSED, "compare.input.shape",
@@ -93,8 +94,8 @@ static df_status compare_inputs(two files, df_error *err) {
                    in_b = dp_oracle_input_info(files.b, name) != NULL;
         if (in_a != in_b)
             return df_fail(err, DF_ERR_REFUSED, "compare.input.missing",
-                           "Input %s is in %s and not in %s: one of the runs drafted tokens and the other did not. "
-                           "Record both with the same output head, or both without.",
+                           "Input %s is in %s and not in %s: one of the runs had an output head (anchor) or an "
+                           "embedding table (block_ids) and the other did not. Record both with it, or both without.",
                            name, dp_oracle_path(in_a ? files.a : files.b), dp_oracle_path(in_a ? files.b : files.a));
         if (in_a) TRY(compare_values(files, name, err));
     }
@@ -161,14 +162,17 @@ static df_status compare_weights(two files, bool across, int *others, df_error *
     return DF_OK;
 }
 
-/* The output head is an input: it is the target's and is never held in another mode. */
-static df_status compare_heads(two files, df_error *err) {
+/* The output head and the embedding table are inputs: they are the target's and are never held in another mode. */
+static df_status compare_tables(two files, df_error *err) {
     bool other = false;
-    if (dp_oracle_input_info(files.a, "anchor") == NULL) return DF_OK;
     const cJSON *a = provenance(files.a, "head");
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(a, "tensor"));
-    return compare_tensor(files, "compare.head.differs", name != NULL ? name : "lm_head.weight", a,
-                          provenance(files.b, "head"), false, &other, err);
+    if (dp_oracle_input_info(files.a, "anchor") != NULL)
+        TRY(compare_tensor(files, "compare.head.differs", name != NULL ? name : "lm_head.weight", a,
+                           provenance(files.b, "head"), false, &other, err));
+    if (dp_oracle_input_info(files.a, "block_ids") == NULL) return DF_OK;
+    return compare_tensor(files, "compare.embedding.differs", "embed_tokens.weight", provenance(files.a, "embedding"),
+                          provenance(files.b, "embedding"), false, &other, err);
 }
 
 static df_status compare_precision(two files, bool across, df_error *err) {
@@ -189,7 +193,7 @@ static df_status compare_files(two files, bool across, int *others, df_error *er
     TRY(compare_inputs(files, err));
     TRY(compare_precision(files, across, err));
     TRY(compare_weights(files, across, others, err));
-    return compare_heads(files, err);
+    return compare_tables(files, err);
 }
 
 /* Sets config, context and vocab from the first file. */
@@ -256,7 +260,9 @@ df_status dp_file_pair_open(const dp_file_pair_options *options, dp_file_pair *o
     TRY(read_subject(out, err));
     TRY(compare_files((two){out->file[0], out->file[1]}, options->across_precisions, &out->other_tensors, err));
     for (int i = 0; i < 2; i++) out->precision[i] = dp_file_precision(out->file[i]);
-    const dp_stage_input input = {.context = out->context, .vocab = out->vocab};
+    const dp_stage_input input = {.context = out->context,
+                                  .vocab = out->vocab,
+                                  .embedded = dp_oracle_input_info(out->file[0], "block_ids") != NULL};
     TRY(dp_stage_set_create(&out->config, &input, &out->stages, err));
     for (int i = 0; i < 2; i++) TRY(check_ids(out, out->file[i], err));
     return open_bars(options, out, err);

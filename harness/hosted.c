@@ -59,6 +59,16 @@ df_status dp_ctx_features(df_draft *draft, const float *taps, int t, float *feat
     return status;
 }
 
+df_status dp_embed_block(df_draft *draft, const df_table *embedding, int32_t anchor, float *noise, df_error *err) {
+    const size_t n = rows_of(draft, df_draft_config(draft)->block);
+    guest out;
+    df_status status = reserve(draft, noise, n, &out, err);
+    if (status == DF_OK) status = df_embed_block(draft, embedding, anchor, out.data, err);
+    if (status == DF_OK) status = fetch(&out, noise, n, err);
+    leave(&out);
+    return status;
+}
+
 df_status dp_forward_block(df_draft *draft, const float *features, const float *noise, const int32_t *pos, int ctx,
                            float *out, df_error *err) {
     const size_t block = rows_of(draft, df_draft_config(draft)->block);
@@ -67,6 +77,21 @@ df_status dp_forward_block(df_draft *draft, const float *features, const float *
     if (status == DF_OK) status = admit(draft, noise, block, &in, err);
     if (status == DF_OK) status = reserve(draft, out, block, &result, err);
     if (status == DF_OK) status = df_forward_block(draft, context.data, in.data, pos, ctx, result.data, err);
+    if (status == DF_OK) status = fetch(&result, out, block, err);
+    leave(&context);
+    leave(&in);
+    leave(&result);
+    return status;
+}
+
+df_status dp_forward(df_draft *draft, const float *taps, const float *noise, const int32_t *pos, int ctx, float *out,
+                     df_error *err) {
+    const size_t block = rows_of(draft, df_draft_config(draft)->block);
+    guest context, in = {.owned = NULL}, result = {.owned = NULL};
+    df_status status = admit(draft, taps, rows_of(draft, ctx) * (size_t)df_draft_config(draft)->n_taps, &context, err);
+    if (status == DF_OK) status = admit(draft, noise, block, &in, err);
+    if (status == DF_OK) status = reserve(draft, out, block, &result, err);
+    if (status == DF_OK) status = df_forward(draft, context.data, in.data, pos, ctx, result.data, err);
     if (status == DF_OK) status = fetch(&result, out, block, err);
     leave(&context);
     leave(&in);
@@ -83,6 +108,15 @@ df_status dp_ingest_ctx(df_draft *draft, df_kv *kv, const float *features, const
     return status;
 }
 
+df_status dp_ingest_taps(df_draft *draft, df_kv *kv, const float *taps, const int32_t *pos, int t, df_error *err) {
+    guest in;
+    df_status status = admit(draft, taps, rows_of(draft, t) * (size_t)df_draft_config(draft)->n_taps, &in, err);
+    if (status == DF_OK) status = df_ingest_taps(draft, kv, in.data, pos, t, err);
+    if (status == DF_OK) status = df_engine_finish(df_draft_engine(draft), err);
+    leave(&in);
+    return status;
+}
+
 df_status dp_forward_round(df_draft *draft, df_kv *kv, const float *noise, const int32_t *pos, float *out,
                            df_error *err) {
     const size_t block = rows_of(draft, df_draft_config(draft)->block);
@@ -93,6 +127,43 @@ df_status dp_forward_round(df_draft *draft, df_kv *kv, const float *noise, const
     if (status == DF_OK) status = fetch(&result, out, block, err);
     leave(&in);
     leave(&result);
+    return status;
+}
+
+/* Values of the dynamic kernels of `rows` rows. */
+static size_t kernels_of(const df_draft *draft, int rows) {
+    const df_config *c = df_draft_config(draft);
+    return rows > 0 && c->conv_group > 0
+               ? (size_t)rows * 2 * (size_t)c->conv_kernel * (size_t)(c->hidden / c->conv_group)
+               : 0;
+}
+
+df_status dp_conv_prepare(df_draft *draft, int layer, df_sublayer sublayer, const float *x, int rows, float *y,
+                          float *dyn, df_error *err) {
+    guest in, out = {.owned = NULL}, kernels = {.owned = NULL};
+    df_status status = admit(draft, x, rows_of(draft, rows), &in, err);
+    if (status == DF_OK) status = reserve(draft, y, rows_of(draft, rows), &out, err);
+    if (status == DF_OK) status = reserve(draft, dyn, kernels_of(draft, rows), &kernels, err);
+    if (status == DF_OK) status = df_conv_prepare(draft, layer, sublayer, in.data, rows, out.data, kernels.data, err);
+    if (status == DF_OK) status = fetch(&out, y, rows_of(draft, rows), err);
+    if (status == DF_OK) status = fetch(&kernels, dyn, kernels_of(draft, rows), err);
+    leave(&in);
+    leave(&out);
+    leave(&kernels);
+    return status;
+}
+
+df_status dp_conv_finish(df_draft *draft, int layer, df_sublayer sublayer, const float *x, const float *dyn, int rows,
+                         float *y, df_error *err) {
+    guest in, out = {.owned = NULL}, kernels = {.owned = NULL};
+    df_status status = admit(draft, x, rows_of(draft, rows), &in, err);
+    if (status == DF_OK) status = admit(draft, dyn, kernels_of(draft, rows), &kernels, err);
+    if (status == DF_OK) status = reserve(draft, y, rows_of(draft, rows), &out, err);
+    if (status == DF_OK) status = df_conv_finish(draft, layer, sublayer, in.data, kernels.data, rows, out.data, err);
+    if (status == DF_OK) status = fetch(&out, y, rows_of(draft, rows), err);
+    leave(&in);
+    leave(&out);
+    leave(&kernels);
     return status;
 }
 

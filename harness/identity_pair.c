@@ -185,7 +185,7 @@ static bool is_cache(const dp_recorded *entry) {
 }
 
 static bool is_context(const dp_recorded *entry) {
-    return entry->stage == DF_STAGE_CTX_FC || entry->stage == DF_STAGE_CTX_FEATURES;
+    return entry->stage == DF_STAGE_CTX_FC || entry->stage == DF_STAGE_CTX_FEATURES || entry->stage == DF_STAGE_INPUT;
 }
 
 static df_status compare_some(const dp_recording *a, const dp_recording *b, dp_pair_rule rule, bool cache,

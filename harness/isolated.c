@@ -2,6 +2,7 @@
 #include "isolated.h"
 
 #include "cli.h"
+#include "embedding.h"
 #include "engine.h"
 #include "error.h"
 #include "evaluate.h"
@@ -71,19 +72,22 @@ static df_status run_forward(run *r) {
     const size_t hidden = (size_t)in->config.hidden;
     float *features = malloc((size_t)in->context * hidden * sizeof *features);
     float *result = malloc((size_t)in->config.block * hidden * sizeof *result);
-    df_status status = features != NULL && result != NULL
+    float *noise = malloc((size_t)in->config.block * hidden * sizeof *noise);
+    df_status status = features != NULL && result != NULL && noise != NULL
                            ? DF_OK
                            : df_fail_memory(r->err, "the isolated run's outputs", hidden * sizeof(float));
     df_draft_replace(draft, replace, r);
     df_draft_observe(draft, dp_recording_observe, &r->computed);
     if (status == DF_OK) status = dp_ctx_features(draft, in->taps, in->context, features, r->err);
-    if (status == DF_OK) status = dp_forward_block(draft, features, in->noise, in->pos, in->context, result, r->err);
+    if (status == DF_OK) status = dp_embedding_run(draft, r->o->embedding, in, noise, r->err);
+    if (status == DF_OK) status = dp_forward_block(draft, features, noise, in->pos, in->context, result, r->err);
     if (status == DF_OK && r->o->head != NULL)
         status = dp_run_judged_proposal(draft, r->o->head, result, in->anchor, &r->computed, r->err);
     df_draft_observe(draft, NULL, NULL);
     df_draft_replace(draft, NULL, NULL);
     free(features);
     free(result);
+    free(noise);
     return status == DF_OK ? dp_recording_status(&r->computed, r->err) : status;
 }
 
@@ -174,6 +178,8 @@ static dp_evaluation evaluation_of(const run *r, dp_class_model model, const dp_
     return (dp_evaluation){.model = model,
                            .draft = r->o->witness,
                            .head = r->o->witness_head,
+                           .embedding = r->o->witness_embedding,
+                           .ids = r->in->ids,
                            .taps = r->taps,
                            .noise = r->noise,
                            .pos = r->in->pos,

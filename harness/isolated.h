@@ -50,10 +50,11 @@ typedef struct dp_plant {
 typedef struct dp_isolated_options {
     df_engine *engine;
     df_draft *draft;
-    const df_table *head; /* NULL when the oracle's reference ran none */
+    const df_table *head;      /* NULL when the oracle's reference ran none */
+    const df_table *embedding; /* likewise */
     /* The same weights in host memory, which the formulas are evaluated from: `draft` and `head` on the CPU. */
     df_draft *witness;
-    const df_table *witness_head;
+    const df_table *witness_head, *witness_embedding;
     const dp_admission *in;
     const dp_recording *chained; /* the run's own block and cache: what the cache is held against */
     const char *filter;          /* only stages that it matches are judged; NULL: all */

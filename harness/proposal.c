@@ -12,27 +12,40 @@
 
 static const float window_threshold = 0.5f; /* the policy's default */
 
-static df_status head_differs(const dp_oracle *oracle, const char *tensor, const char *field, const char *ours,
-                              const char *theirs, df_error *err) {
-    return df_fail(
-        err, DF_ERR_REFUSED, "provenance.head.differs",
-        "%s: the %s of the output head differs: %s has %s, the oracle was computed with %s. Give the head of "
-        "the oracle's target, by name where a file holds several: --lm-head FILE:TENSOR.",
-        dp_oracle_path(oracle), field, tensor, ours, theirs);
+/* A matrix of the target, as an oracle speaks of it. */
+typedef struct claim {
+    const char *key;             /* in the provenance record */
+    const char *what, *input;    /* the matrix in words; the input that says that it took part */
+    const char *missing, *other; /* codes */
+    const char *advice;
+} claim;
+
+static const claim head_claim = {"head", "output head", "anchor", "provenance.head.missing", "provenance.head.differs",
+    ", by name where a file holds several: --lm-head FILE:TENSOR"};
+static const claim embedding_claim = {"embedding", "embedding table", "block_ids", "provenance.embedding.missing",
+                                      "provenance.embedding.differs", ""};
+
+static df_status differs(const claim *c, const dp_oracle *oracle, const char *tensor, const char *field,
+                         const char *ours,
+                         const char *theirs, df_error *err) {
+    return df_fail(err, DF_ERR_REFUSED, c->other,
+                   "%s: the %s of the %s differs: %s has %s, the oracle was computed with %s. Give the %s of the "
+                   "oracle's target%s.",
+                   dp_oracle_path(oracle), field, c->what, tensor, ours, theirs, c->key, c->advice);
 }
 
 /* The tensor's name may be another than the oracle's: one head has several in the files of one target. */
-static df_status check_head(const df_table *head, const dp_oracle *oracle, df_error *err) {
-    const df_tensor_view view = df_table_view(head);
-    const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "head");
+static df_status check_table(const claim *c, const df_table *table, const dp_oracle *oracle, df_error *err) {
+    const df_tensor_view view = df_table_view(table);
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), c->key);
     const char *dtype = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "dtype"));
     const char *sha256 = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "sha256"));
     char digest[65];
     if (dtype == NULL || sha256 == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "provenance.head.missing",
-                       "%s: the oracle holds the input anchor, so its reference ran an output head, but its provenance "
-                       "record has no head {tensor, dtype, shape, sha256}. Write it again as oracles/FORMAT.md says.",
-                       dp_oracle_path(oracle));
+        return df_fail(err, DF_ERR_REFUSED, c->missing,
+                       "%s: the oracle holds the input %s, so its reference ran an %s, but its provenance "
+                       "record has no %s {tensor, dtype, shape, sha256}. Write it again as oracles/FORMAT.md says.",
+                       dp_oracle_path(oracle), c->input, c->what, c->key);
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(record, "shape");
     for (int i = 0; i < view.rank; i++) {
         char ours[DP_DIMS_TEXT];
@@ -40,14 +53,18 @@ static df_status check_head(const df_table *head, const dp_oracle *oracle, df_er
         if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i])
             continue;
         char *theirs = cJSON_PrintUnformatted(shape);
-        const df_status status = head_differs(oracle, view.name, "shape", dp_dims_text(view.rank, view.dim, ours),
-                                              theirs != NULL ? theirs : "no array", err);
+        const df_status status = differs(c, oracle, view.name, "shape", dp_dims_text(view.rank, view.dim, ours),
+                                         theirs != NULL ? theirs : "no array", err);
         cJSON_free(theirs);
         return status;
     }
-    if (strcmp(dtype, view.dtype) != 0) return head_differs(oracle, view.name, "dtype", view.dtype, dtype, err);
+    if (strcmp(dtype, view.dtype) != 0) return differs(c, oracle, view.name, "dtype", view.dtype, dtype, err);
     dp_sha256_of(view.data, view.bytes, digest);
-    return strcmp(digest, sha256) == 0 ? DF_OK : head_differs(oracle, view.name, "SHA-256", digest, sha256, err);
+    return strcmp(digest, sha256) == 0 ? DF_OK : differs(c, oracle, view.name, "SHA-256", digest, sha256, err);
+}
+
+df_status dp_embedding_check(const df_table *embedding, const dp_oracle *oracle, df_error *err) {
+    return check_table(&embedding_claim, embedding, oracle, err);
 }
 
 df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
@@ -58,7 +75,7 @@ df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *he
                          "%s/model.safetensors holds no tensor \"lm_head.weight\", and the reference of %s ran an "
                          "output head. Give the target's with --lm-head FILE[:TENSOR].",
                          checkpoint, dp_oracle_path(oracle));
-    if (status == DF_OK) status = check_head(*out, oracle, err);
+    if (status == DF_OK) status = check_table(&head_claim, *out, oracle, err);
     if (status != DF_OK) {
         df_table_destroy(*out);
         *out = NULL;

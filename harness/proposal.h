@@ -16,6 +16,9 @@
 df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
                        df_table **out, df_error *err);
 
+/* Holds an embedding table against provenance.embedding in the same way (embedding.h). */
+df_status dp_embedding_check(const df_table *embedding, const dp_oracle *oracle, df_error *err);
+
 /* Logits of the harvested rows of final[B, H], the greedy proposal from `anchor`, the confidence of each slot and the
  * survival window at threshold 0.5, all observed into `recording`. */
 df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,

@@ -48,13 +48,14 @@ static bool add(cJSON *object, const char *key, cJSON *item) {
     return false;
 }
 
-static bool add_head(cJSON *record, const df_table *head) {
-    if (head == NULL) return true;
-    const df_tensor_view view = df_table_view(head);
+/* The output head, the embedding table. */
+static bool add_table(cJSON *record, const char *key, const df_table *table) {
+    if (table == NULL) return true;
+    const df_tensor_view view = df_table_view(table);
     char hex[65];
     dp_sha256_of(view.data, view.bytes, hex);
     cJSON *object = dp_tensor_record(&view, hex);
-    return add(record, "head", object) && cJSON_AddStringToObject(object, "tensor", view.name) != NULL;
+    return add(record, key, object) && cJSON_AddStringToObject(object, "tensor", view.name) != NULL;
 }
 
 static df_status provenance_text(const dp_run_record *run, const char *checkpoint_digest, const char *command,
@@ -65,8 +66,8 @@ static df_status provenance_text(const dp_run_record *run, const char *checkpoin
         cJSON_AddStringToObject(record, "command", command) != NULL &&
         cJSON_AddStringToObject(record, "config_sha256", checkpoint_digest) != NULL &&
         cJSON_AddStringToObject(record, "precision", df_precision_name(run->precision)) != NULL &&
-        add(record, "engine", dp_engine_facts(run->handle, &run->engine)) && add_head(record, run->head) &&
-        cJSON_AddItemToObject(record, "tensors", tensors)) {
+        add(record, "engine", dp_engine_facts(run->handle, &run->engine)) && add_table(record, "head", run->head) &&
+        add_table(record, "embedding", run->embedding) && cJSON_AddItemToObject(record, "tensors", tensors)) {
         tensors = NULL;
         *out = cJSON_PrintUnformatted(record);
     }
@@ -111,11 +112,13 @@ static df_status write_floats(dp_store_writer *writer, const char *name, int64_t
 static df_status write_inputs(const dp_admission *in, dp_store_writer *writer, df_error *err) {
     const int64_t hidden = in->config.hidden, rows = (int64_t)in->context + in->config.block;
     const dp_store_tensor positions = whole(DP_LOGICAL_I32, 1, rows, 0, in->pos),
-                          anchor = whole(DP_LOGICAL_I32, 1, 1, 0, &in->anchor);
+                          anchor = whole(DP_LOGICAL_I32, 1, 1, 0, &in->anchor),
+                          ids = whole(DP_LOGICAL_I32, 1, in->config.block, 0, in->ids);
     TRY(write_floats(writer, "target_hidden", in->context, in->config.n_taps * hidden, in->taps, err));
     TRY(write_floats(writer, "noise_embedding", in->config.block, hidden, in->noise, err));
     TRY(dp_store_write_input(writer, "positions", &positions, err));
-    return in->vocab > 0 ? dp_store_write_input(writer, "anchor", &anchor, err) : DF_OK;
+    if (in->vocab > 0) TRY(dp_store_write_input(writer, "anchor", &anchor, err));
+    return in->ids != NULL ? dp_store_write_input(writer, "block_ids", &ids, err) : DF_OK;
 }
 
 static df_status write_stages(const dp_recording *stages, dp_store_writer *writer, df_error *err) {

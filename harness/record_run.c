@@ -1,6 +1,7 @@
 /* record_run.c - see record_run.h. */
 #include "record_run.h"
 
+#include "embedding.h"
 #include "error.h"
 #include "hosted.h"
 #include "identity_run.h"
@@ -43,7 +44,8 @@ static df_status load(const dp_run_setup *setup, dp_run_record *run, df_error *e
     run->engine.poison_scratch = true;
     TRY(df_engine_create(&run->engine, &run->handle, err));
     TRY(df_draft_load_as(run->handle, setup->checkpoint, run->precision, &run->draft, err));
-    return load_head(setup, run, err);
+    TRY(load_head(setup, run, err));
+    return dp_embedding_load(run->handle, setup->checkpoint, &run->in, &run->embedding, err);
 }
 
 /* The context's rows as the cache itself holds them, not as the block's stages suggest. */
@@ -57,11 +59,12 @@ static df_status record_cache(dp_run_record *run, const float *features, df_erro
     return status;
 }
 
-static df_status forward(dp_run_record *run, float *features, float *result, df_error *err) {
+static df_status forward(dp_run_record *run, float *features, float *noise, float *result, df_error *err) {
     const dp_admission *in = &run->in;
     df_draft_observe(run->draft, dp_recording_observe, &run->stages);
     df_status status = dp_ctx_features(run->draft, in->taps, in->context, features, err);
-    if (status == DF_OK) status = dp_forward_block(run->draft, features, in->noise, in->pos, in->context, result, err);
+    if (status == DF_OK) status = dp_embedding_run(run->draft, run->embedding, in, noise, err);
+    if (status == DF_OK) status = dp_forward_block(run->draft, features, noise, in->pos, in->context, result, err);
     df_draft_observe(run->draft, NULL, NULL);
     if (status == DF_OK) status = dp_recording_status(&run->stages, err);
     if (status == DF_OK && run->head != NULL)
@@ -74,13 +77,15 @@ df_status dp_run_and_record(const dp_run_setup *setup, dp_run_record *out, df_er
     TRY(load(setup, out, err));
     const size_t hidden = (size_t)out->in.config.hidden;
     const size_t context = (size_t)out->in.context * hidden, block = (size_t)out->in.config.block * hidden;
-    float *features = malloc(context * sizeof *features), *result = malloc(block * sizeof *result);
+    float *features = malloc(context * sizeof *features), *noise = malloc(block * sizeof *noise),
+          *result = malloc(block * sizeof *result);
     df_status status = DF_OK;
-    if (features == NULL || result == NULL)
-        status = df_fail_memory(err, "the run's outputs", (context + block) * sizeof *features);
-    if (status == DF_OK) status = forward(out, features, result, err);
+    if (features == NULL || noise == NULL || result == NULL)
+        status = df_fail_memory(err, "the run's outputs", (context + 2 * block) * sizeof *features);
+    if (status == DF_OK) status = forward(out, features, noise, result, err);
     if (status == DF_OK) status = record_cache(out, features, err);
     free(features);
+    free(noise);
     free(result);
     return status;
 }
@@ -88,6 +93,7 @@ df_status dp_run_and_record(const dp_run_setup *setup, dp_run_record *out, df_er
 void dp_run_record_release(dp_run_record *run) {
     dp_recording_release(&run->stages);
     df_table_destroy(run->head);
+    df_table_destroy(run->embedding);
     df_draft_destroy(run->draft);
     df_engine_destroy(run->handle);
     dp_admission_release(&run->in);

@@ -28,7 +28,7 @@ typedef struct dp_run_record {
     df_engine_options engine;
     df_engine *handle;
     df_draft *draft;
-    df_table *head; /* NULL without one */
+    df_table *head, *embedding; /* NULL without one */
     dp_recording stages;
 } dp_run_record;
 

@@ -125,8 +125,8 @@ static void read_stages(dp_json_reader *reader, const cJSON *object, dp_result *
 static void read_arms(dp_json_reader *reader, const cJSON *object, dp_result *result) {
     const cJSON *array = dp_read_array(reader, object, "rounds"), *item;
     cJSON_ArrayForEach(item, array) {
-        if (result->arm_count == (int)(sizeof result->arm / sizeof *result->arm)) {
-            dp_read_wrong(reader, "rounds", "an array of at most 4 arms");
+        if (result->arm_count == DP_MOST_ARMS) {
+            dp_read_wrong(reader, "rounds", "an array of at most 16 arms");
             return;
         }
         dp_arm_result *const arm = &result->arm[result->arm_count++];

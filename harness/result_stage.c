@@ -150,7 +150,7 @@ void dp_read_stage(dp_json_reader *reader, const cJSON *object, dp_stage_result 
     int layer;
     const char *name = dp_read_text(reader, object, "name");
     if (!df_stage_parse(name, &id, &layer)) {
-        dp_read_wrong(reader, "name", "the name of a stage");
+        if (strchr(name, '/') == NULL) dp_read_wrong(reader, "name", "the name of a stage, or of a value of vectors");
         layer = -1;
     }
     copy(stage->name, sizeof stage->name, name);

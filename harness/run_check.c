@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "clock.h"
 #include "draft.h"
+#include "embedding.h"
 #include "error.h"
 #include "engine.h"
 #include "float32_run.h"
@@ -16,6 +17,7 @@
 #include "plot_collect.h"
 #include "proposal.h"
 #include "request.h"
+#include "round_arms.h"
 #include "store_sketch.h"
 
 #include <math.h>
@@ -27,8 +29,7 @@
  * is shown hangs on it. */
 static const double PROVENANCE = 0.06, FORWARD = 0.40, ALONE = 0.45, ROUNDS = 0.92;
 
-static const int arm_chunks[] = {0, 1, 7}; /* rows per ingest call; 0 = the whole context */
-enum { ARMS = sizeof arm_chunks / sizeof *arm_chunks, PATH_SIZE = 4096 };
+enum { PATH_SIZE = 4096 };
 
 /* Everything a check holds while it runs. */
 typedef struct check {
@@ -36,11 +37,11 @@ typedef struct check {
     dp_admission in; /* the oracle, the config, the stages, the inputs */
     df_engine *engine;
     df_draft *draft;
-    df_table *head;            /* NULL when the oracle ran none */
-    df_engine *witness_engine; /* with the next two: NULL where the run's own will do */
+    df_table *head, *embedding; /* NULL when the oracle ran none */
+    df_engine *witness_engine;  /* with the next two: NULL where the run's own will do */
     df_draft *witness;
-    df_table *witness_head;
-    float *features, *result; /* [context, H], [B, H] of the block run */
+    df_table *witness_head, *witness_embedding;
+    float *features, *noise, *result; /* [context, H], [B, H], [B, H] of the block run */
     dp_recording block;
     df_error *err;
 } check;
@@ -93,7 +94,10 @@ static df_status load_witness(check *c) {
     if (status == DF_OK)
         status =
             df_draft_load_as(c->witness_engine, c->options->checkpoint, c->options->precision, &c->witness, c->err);
-    return status == DF_OK && c->in.vocab > 0 ? load_head(c, c->witness_engine, &c->witness_head) : status;
+    if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->witness_engine, &c->witness_head);
+    return status == DF_OK
+               ? dp_embedding_load(c->witness_engine, c->options->checkpoint, &c->in, &c->witness_embedding, c->err)
+               : status;
 }
 
 static df_status load(check *c, dp_result *out) {
@@ -125,6 +129,7 @@ static df_status load(check *c, dp_result *out) {
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
     if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
     if (c->head != NULL) snprintf(out->head, sizeof out->head, "%s", df_table_view(c->head).name);
+    if (status == DF_OK) status = dp_embedding_load(c->engine, c->options->checkpoint, &c->in, &c->embedding, c->err);
     if (status == DF_OK && (o->altered != NULL || !df_engine_on_host(c->engine))) status = load_witness(c);
     if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
@@ -171,11 +176,14 @@ static df_status run_block(check *c) {
     const size_t hidden = (size_t)config->hidden;
     c->features = malloc((size_t)c->in.context * hidden * sizeof(float));
     c->result = malloc((size_t)config->block * hidden * sizeof(float));
-    if (c->features == NULL || c->result == NULL) return df_fail_memory(c->err, "the run's outputs", hidden);
+    c->noise = malloc((size_t)config->block * hidden * sizeof(float));
+    if (c->features == NULL || c->result == NULL || c->noise == NULL)
+        return df_fail_memory(c->err, "the run's outputs", hidden);
     df_draft_observe(c->draft, dp_recording_observe, &c->block);
     df_status status = dp_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
+    if (status == DF_OK) status = dp_embedding_run(c->draft, c->embedding, &c->in, c->noise, c->err);
     if (status == DF_OK)
-        status = dp_forward_block(c->draft, c->features, c->in.noise, c->in.pos, c->in.context, c->result, c->err);
+        status = dp_forward_block(c->draft, c->features, c->noise, c->in.pos, c->in.context, c->result, c->err);
     df_draft_observe(c->draft, NULL, NULL);
     if (status == DF_OK && c->head != NULL)
         status = dp_run_judged_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
@@ -217,7 +225,7 @@ static df_status compare_stage(const check *c, int number, dp_stage_result *out)
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     const dp_recorded *run = dp_recording_find(&c->block, spec->stage, spec->layer);
     *out = (dp_stage_result){.rank = spec->rank, .exact = spec->exact};
-    memcpy(out->name, spec->name, sizeof out->name);
+    memcpy(out->name, spec->name, sizeof spec->name);
     memcpy(out->dim, spec->dim, sizeof out->dim);
     out->difference.worst = -1;
     if (run == NULL || !dp_dims_equal(run->rank, run->dim, spec->rank, spec->dim) ||
@@ -271,8 +279,10 @@ static df_status run_isolated(const check *c, dp_result *out) {
     const dp_isolated_options options = {.engine = c->engine,
                                          .draft = c->draft,
                                          .head = c->head,
+                                         .embedding = c->embedding,
                                          .witness = c->witness != NULL ? c->witness : c->draft,
                                          .witness_head = c->witness != NULL ? c->witness_head : c->head,
+                                         .witness_embedding = c->witness != NULL ? c->witness_embedding : c->embedding,
                                          .in = &c->in,
                                          .chained = &c->block,
                                          .filter = c->options->filter,
@@ -290,27 +300,21 @@ static df_status run_isolated(const check *c, dp_result *out) {
     return status;
 }
 
-static void arm_name(int chunk, char name[DP_ARM_NAME]) {
-    if (chunk == 0)
-        snprintf(name, DP_ARM_NAME, "round.all");
-    else
-        snprintf(name, DP_ARM_NAME, "round.chunk%d", chunk);
+static bool selected_arm(const check *c, const dp_arm *arm) {
+    return dp_arm_exists(arm, &c->in.config) && selected(c, dp_arm_name(arm));
 }
 
 static df_status compare_arms(const check *c, dp_result *out) {
     const dp_round_input input = {
-        .features = c->features, .noise = c->in.noise, .pos = c->in.pos, .context = c->in.context};
-    for (int i = 0; i < ARMS; i++) {
-        dp_arm_result *arm = &out->arm[out->arm_count];
-        char name[DP_ARM_NAME];
-        arm_name(arm_chunks[i], name);
-        if (!selected(c, name)) continue;
-        dp_progress_share(&c->options->progress, ROUNDS + (1.0 - ROUNDS) * i / ARMS, name);
-        const df_status status = dp_run_arm(c->draft, &input, &c->block, name,
-                                            arm_chunks[i] > 0 ? arm_chunks[i] : c->in.context, arm, c->err);
-        if (status != DF_OK) return status;
+        .taps = c->in.taps, .features = c->features, .noise = c->noise, .pos = c->in.pos, .context = c->in.context};
+    for (int i = 0; dp_arm_at(i) != NULL; i++) {
+        const dp_arm *arm = dp_arm_at(i);
+        if (!selected_arm(c, arm)) continue;
+        dp_progress_share(&c->options->progress, ROUNDS + (1.0 - ROUNDS) * i / DP_MOST_ARMS, dp_arm_name(arm));
+        dp_arm_result *result = &out->arm[out->arm_count];
+        TRY(dp_arm_run(arm, c->draft, &input, &c->block, result, c->err));
         out->arm_count++;
-        if (!arm->identical) out->failed_arms++;
+        if (!result->identical) out->failed_arms++;
     }
     return DF_OK;
 }
@@ -335,17 +339,20 @@ static df_status check_float32_run(const check *c, dp_result *out) {
 static void check_release(check *c) {
     dp_recording_release(&c->block);
     free(c->features);
+    free(c->noise);
     free(c->result);
+    df_table_destroy(c->witness_embedding);
     df_table_destroy(c->witness_head);
     df_draft_destroy(c->witness);
     df_engine_destroy(c->witness_engine);
     df_table_destroy(c->head);
+    df_table_destroy(c->embedding);
     df_draft_destroy(c->draft);
     df_engine_destroy(c->engine);
     dp_admission_release(&c->in);
 }
 
-static dp_verdict verdict_of(df_status status, const dp_result *result) {
+dp_verdict dp_verdict_of(df_status status, const dp_result *result) {
     if (status == DF_ERR_REFUSED && strcmp(result->error.code, DP_MISREAD) == 0) return DP_FAIL;
     if (status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT) return DP_REFUSED;
     if (status != DF_OK) return DP_ERROR;
@@ -374,8 +381,8 @@ void dp_check(const dp_check_options *options, dp_result *out) {
     if (status == DF_OK) status = dp_growth(out, c.err);
     if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
     if (status == DF_OK && !other) status = compare_arms(&c, out);
-    if (!other && verdict_of(status, out) == DP_PASS) status = check_float32_run(&c, out);
-    out->verdict = verdict_of(status, out);
+    if (!other && dp_verdict_of(status, out) == DP_PASS) status = check_float32_run(&c, out);
+    out->verdict = dp_verdict_of(status, out);
     check_release(&c);
     out->total_seconds = dp_seconds() - start;
 }
@@ -432,11 +439,8 @@ int dp_check_list(const dp_check_options *options) {
     const df_status status = admit(&c, &result);
     for (int i = 0; status == DF_OK && i < c.in.stages.count; i++)
         if (selected(&c, c.in.stages.spec[i].name)) listed += printf("%s\n", c.in.stages.spec[i].name) > 0;
-    for (int i = 0; status == DF_OK && i < ARMS; i++) {
-        char name[DP_ARM_NAME];
-        arm_name(arm_chunks[i], name);
-        if (selected(&c, name)) listed += printf("%s\n", name) > 0;
-    }
+    for (int i = 0; status == DF_OK && dp_arm_at(i) != NULL; i++)
+        if (selected_arm(&c, dp_arm_at(i))) listed += printf("%s\n", dp_arm_name(dp_arm_at(i))) > 0;
     check_release(&c);
     if (status != DF_OK) return dp_report_error("check", &err);
     if (listed == 0)

@@ -57,8 +57,10 @@ typedef struct dp_check_options {
     void (*fault)(df_config *reading); /* for tests: spoils what the drafter read of its config; NULL: nothing */
 } dp_check_options;
 
+enum { DP_RESULT_NAME = 64 };
+
 typedef struct dp_stage_result {
-    char name[DF_STAGE_NAME_MAX];
+    char name[DP_RESULT_NAME]; /* of a stage, or of a value of vectors.h: "GROUP/CASE/VALUE" */
     int rank;
     int64_t dim[4];
     dp_difference difference;
@@ -87,7 +89,7 @@ typedef struct dp_result {
     char head[DP_TENSOR_NAME]; /* the tensor that was the output head; "" when none was loaded */
     dp_stage_result *stage;    /* owned; the stages compared, in forward order */
     int stage_count;
-    dp_arm_result arm[4];
+    dp_arm_result arm[DP_MOST_ARMS];
     int arm_count;
     int failed_stages, failed_arms, warnings;
     int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
@@ -97,6 +99,9 @@ typedef struct dp_result {
     dp_plot_data plot;  /* owned; likewise */
     double load_seconds, provenance_seconds, forward_seconds, total_seconds;
 } dp_result;
+
+/* What a run that ended with `status` amounts to. */
+dp_verdict dp_verdict_of(df_status status, const dp_result *result);
 
 /* Never fails: what goes wrong is in the result. */
 void dp_check(const dp_check_options *options, dp_result *out);

@@ -9,6 +9,7 @@
 #define DP_SENSITIVITY_H
 
 #include "cases.h"
+#include "run_check.h"
 
 /* What notices a change, from the weakest to the strongest. */
 typedef enum dp_noticed {
@@ -33,7 +34,7 @@ const dp_field *dp_field_at(int index);
 
 typedef struct dp_sensitivity {
     dp_noticed noticed;
-    char where[DF_STAGE_NAME_MAX + 16]; /* "layers.0.attn.norm", "rope.cos alone", or a refusal's code */
+    char where[DP_RESULT_NAME + 8]; /* "layers.0.attn.norm", "rope.cos alone", or a refusal's code */
 } dp_sensitivity;
 
 /* Judges `item` with one field changed. *applies is false where the case has no such field; *out is empty then. */

@@ -66,7 +66,7 @@ static void follow(const subject *s, const df_config *config) {
         const bool keys = spec->stage == DF_STAGE_KV_K;
         for (int layer = 0; (keys || spec->stage == DF_STAGE_KV_V) && layer < config->n_layers; layer++)
             join(s, i, keys ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V, layer);
-        const dp_references from = dp_stage_inputs(config, spec->stage, spec->layer);
+        const dp_references from = dp_stage_inputs(config, true, spec->stage, spec->layer);
         for (int r = 0; r < from.count; r++) join(s, i, from.item[r].stage, from.item[r].layer);
     }
 }

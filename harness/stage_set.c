@@ -33,7 +33,7 @@ typedef enum extent {
 } extent;
 
 /* When a model has a stage. */
-typedef enum condition { ALWAYS = 0, CONVOLVED, WITH_HEAD, SELECTED, MARKOV, CONFIDENT } condition;
+typedef enum condition { ALWAYS = 0, EMBEDDED, CONVOLVED, WITH_HEAD, SELECTED, MARKOV, CONFIDENT } condition;
 
 typedef struct stage_shape {
     df_stage stage;
@@ -44,7 +44,7 @@ typedef struct stage_shape {
 static const stage_shape before_layers[] = {
     {DF_STAGE_CTX_FC, ALWAYS, {CONTEXT, HIDDEN}},     {DF_STAGE_CTX_FEATURES, ALWAYS, {CONTEXT, HIDDEN}},
     {DF_STAGE_ROPE_INV_FREQ, ALWAYS, {HALF_ROTARY}},  {DF_STAGE_ROPE_COS, ALWAYS, {ROWS, HALF_ROTARY}},
-    {DF_STAGE_ROPE_SIN, ALWAYS, {ROWS, HALF_ROTARY}},
+    {DF_STAGE_ROPE_SIN, ALWAYS, {ROWS, HALF_ROTARY}}, {DF_STAGE_INPUT, EMBEDDED, {BLOCK, HIDDEN}},
 };
 
 static const stage_shape in_layer[] = {
@@ -99,6 +99,8 @@ static bool has_stage(const df_config *c, const dp_stage_input *input, condition
     switch (when) {
     case ALWAYS:
         return true;
+    case EMBEDDED:
+        return input->embedded;
     case CONVOLVED:
         return c->family == DF_FAMILY_DFLASH2;
     case WITH_HEAD:

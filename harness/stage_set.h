@@ -20,8 +20,9 @@ typedef struct dp_stage_spec {
 
 /* What an input asks of a run beside the config. */
 typedef struct dp_stage_input {
-    int context; /* context rows */
-    int vocab;   /* rows of the output head; 0 = no head, so nothing after `final` is computed */
+    int context;   /* context rows */
+    int vocab;     /* rows of the output head; 0 = no head, so nothing after `final` is computed */
+    bool embedded; /* the block comes from the target's embedding table, which the stage `input` shows */
 } dp_stage_input;
 
 typedef struct dp_stage_set {

@@ -12,6 +12,7 @@ static const struct {
     {"rope.inv_freq", "the table of rotary frequencies"},
     {"rope.cos", "the cosines of the rotary angles"},
     {"rope.sin", "the sines of the rotary angles"},
+    {"input", "the block's embedding, scaled"},
     {"attn.norm", "the norm before the attention"},
     {"attn.conv_dyn", "the dynamic kernels of the attention's convolutions"},
     {"attn.conv_in", "the convolved input of the attention"},

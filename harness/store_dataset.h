@@ -59,7 +59,7 @@ const dp_dataset_info *dp_oracle_stage_info(const dp_oracle *oracle, dp_run run,
 const dp_dataset_info *dp_oracle_input_info(const dp_oracle *oracle, const char *name);
 
 /* The inputs in the order of oracles/FORMAT.md; the last is optional. */
-enum { DP_INPUT_COUNT = 4, DP_REQUIRED_INPUTS = 3 };
+enum { DP_INPUT_COUNT = 5, DP_REQUIRED_INPUTS = 3 };
 const char *dp_input_name(int index);
 
 #endif

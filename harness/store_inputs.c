@@ -13,7 +13,8 @@ static const struct {
 } input_form[DP_INPUT_COUNT] = {{"target_hidden", 2, false, false},
                                 {"noise_embedding", 2, false, false},
                                 {"positions", 1, true, false},
-                                {"anchor", 1, true, true}};
+                                {"anchor", 1, true, true},
+                                {"block_ids", 1, true, true}};
 enum { TARGET_HIDDEN = 0, NOISE_EMBEDDING, POSITIONS };
 
 const char *dp_input_name(int index) { return input_form[index].name; }

@@ -140,6 +140,7 @@ static const struct {
     {"config_sha256", "a SHA-256 in 64 lower-case hex digits", is_digest, IN_BOTH, IN_BOTH},
     {"tensors", "an object", is_object, IN_BOTH, IN_BOTH},
     {"head", "an object", is_object, 0, IN_BOTH},
+    {"embedding", "an object", is_object, 0, IN_BOTH},
     {"precision", "a string", is_text, IN_RECORDING, IN_BOTH},
     {"packages", "an object of strings", is_versions, IN_ORACLE, IN_ORACLE},
     {"reference", "an object with the string module and its sha256", is_source, IN_ORACLE, IN_ORACLE},

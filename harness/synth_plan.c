@@ -309,6 +309,13 @@ static void add_head(builder *b, const df_config *c) {
     if (head != NULL) head->tokens = c->selector_vocab != 0 ? c->selector_vocab : c->vocab;
 }
 
+/* Embedded blocks are small: rows of rms 1/4 after the scale, where that is not below 1. */
+static void add_embedding(builder *b, const df_config *c) {
+    const float scale = fabsf((float)c->input_embedding_scale);
+    add_matrix(b, DP_SYNTH_MATRIX, c->vocab, c->hidden, 0.25f * sqrtf((float)c->hidden) / fmaxf(1.0f, scale),
+               "embed_tokens.weight");
+}
+
 static df_status choose_outliers(dp_synth_plan *plan, df_error *err) {
     const uint64_t key = key_of(plan->seed, "residual outliers"), h = (uint64_t)plan->hidden;
     plan->outlier = calloc((size_t)h, sizeof *plan->outlier);
@@ -342,6 +349,7 @@ df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_pr
     if (config->family == DF_FAMILY_DFLASH2) add_selector(&b, config, suffix);
     if (config->family == DF_FAMILY_DSPARK) add_dspark_heads(&b, config);
     if ((extras & DP_SYNTH_LM_HEAD) != 0) add_head(&b, config);
+    if ((extras & DP_SYNTH_EMBED_TOKENS) != 0) add_embedding(&b, config);
     if (b.status == DF_OK) b.status = choose_outliers(out, err);
     if (b.status != DF_OK) dp_synth_plan_release(out);
     return b.status;

@@ -19,8 +19,9 @@ const char *dp_synth_profile_name(dp_synth_profile profile); /* "unit", "hot", "
 
 /* What a checkpoint may have beyond its family's tensors; flags. */
 typedef enum dp_synth_extra {
-    DP_SYNTH_LM_HEAD = 1,        /* lm_head.weight [V, H]: the target's output head, which no drafter consumes */
-    DP_SYNTH_CODEBOOK_SUFFIX = 2 /* dflash2: the codebooks' names end in ".weight" */
+    DP_SYNTH_LM_HEAD = 1,         /* lm_head.weight [V, H]: the target's output head, which no drafter consumes */
+    DP_SYNTH_CODEBOOK_SUFFIX = 2, /* dflash2: the codebooks' names end in ".weight" */
+    DP_SYNTH_EMBED_TOKENS = 4     /* embed_tokens.weight [V, H]: the target's embedding table */
 } dp_synth_extra;
 
 enum { DP_SYNTH_NAME_MAX = 80 };
@@ -59,7 +60,7 @@ typedef struct dp_synth_plan {
     bool *outlier; /* owned, [H]: outlier channels of the residual stream */
 } dp_synth_plan;
 
-/* `extras` is a sum of dp_synth_extra. Values follow the tensor's name, so the head changes no other tensor. On failure
+/* `extras` is a sum of dp_synth_extra. Values follow the tensor's name, so an extra changes no other tensor. On failure
  * *out is empty. Codes: "synth.shape" when the config leaves a dimension open (no vocab_size), "synth.extra" for a
  * suffix without codebooks, "synth.profile" for sharp without attention biases. */
 df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,

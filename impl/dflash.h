@@ -124,6 +124,7 @@ typedef enum df_stage {
     DF_STAGE_ROPE_INV_FREQ, /* frequency table                  [rotary_dim / 2] */
     DF_STAGE_ROPE_COS,      /* cos(pos * inv_freq) * factor     [C + B, rotary_dim / 2] */
     DF_STAGE_ROPE_SIN,
+    DF_STAGE_INPUT, /* df_embed_block: what layer 0 reads   [B, H] */
     /* per layer, named layers.I.<name> */
     DF_STAGE_ATTN_NORM,     /* input_layernorm                  [B, H] */
     DF_STAGE_ATTN_CONV_DYN, /* dflash2: kernel_projection       [B, 2, k, G] */
@@ -185,9 +186,10 @@ typedef struct df_stage_view {
 /* Called at every stage of a forward, in order. Observing changes no bit of any result. */
 typedef void (*df_observe_fn)(void *user, const df_stage_view *view);
 
-/* Called at every float stage of a forward and of df_logits, after the observer, and may rewrite the stage's values,
- * as many as the view says, in host memory: what follows is computed from them. The frequency table cannot be replaced.
- * Returns whether it wrote. This is how a stage is run alone, on inputs that something else computed. */
+/* Called at every float stage of a forward, of df_embed_block and of df_logits, after the observer, and may rewrite the
+ * stage's values, as many as the view says, in host memory: what follows is computed from them. The frequency table
+ * cannot be replaced. Returns whether it wrote. This is how a stage is run alone, on inputs that something else
+ * computed. */
 typedef bool (*df_replace_fn)(void *user, const df_stage_view *view, float *value);
 
 /* ---- Engine: a backend, a numeric class and its memory ------------------------------------------------------------

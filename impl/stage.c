@@ -11,6 +11,7 @@ static const char *const short_names[DF_STAGE_COUNT] = {
     [DF_STAGE_ROPE_INV_FREQ] = "rope.inv_freq",
     [DF_STAGE_ROPE_COS] = "rope.cos",
     [DF_STAGE_ROPE_SIN] = "rope.sin",
+    [DF_STAGE_INPUT] = "input",
     [DF_STAGE_ATTN_NORM] = "attn.norm",
     [DF_STAGE_ATTN_CONV_DYN] = "attn.conv_dyn",
     [DF_STAGE_ATTN_CONV_IN] = "attn.conv_in",

@@ -257,8 +257,10 @@ df_status df_embed_block(df_draft *draft, const df_table *embedding, int32_t anc
     TRY(engine->memory.map(engine->memory.owner, ids, bytes, &window, err));
     for (int row = 0; row < c->block; row++) ((int32_t *)window)[row] = row == 0 ? anchor : (int32_t)c->mask_token_id;
     TRY(engine->memory.unmap(engine->memory.owner, ids, bytes, err));
-    return engine->ops->gather(engine, &embedding->matrix, ids, c->block, (float)c->input_embedding_scale, noise,
-                               (size_t)c->hidden, err);
+    TRY(engine->ops->gather(engine, &embedding->matrix, ids, c->block, (float)c->input_embedding_scale, noise,
+                            (size_t)c->hidden, err));
+    const df_stage_view view = {.stage = DF_STAGE_INPUT, .layer = -1, .rank = 2, .dim = {c->block, c->hidden}};
+    return df_show(draft, view, noise, err);
 }
 
 df_status df_logits(df_draft *draft, const df_table *head, const float *rows, int n, float *logits, df_error *err) {

@@ -25,7 +25,7 @@ CASE_KEYS = {
     "sample_stride": int,
 }
 HARNESS_KEYS = ("synth", "stored")
-LIST_KEYS = ("schema", "manifest", "cases")
+LIST_KEYS = ("schema", "manifest", "vectors", "cases")
 
 
 def check_case(case, path: Path) -> None:

@@ -33,6 +33,7 @@ import packages
 import reference
 import second
 from cases import read_cases, read_list
+from embedding import EMBEDDING, Embedding
 from families import specforge_masks
 from h5out import oracle_file
 from head import split_source
@@ -47,7 +48,7 @@ from runner import Runner
 from sketch import PROJECTIONS, sketch
 from spacing import check_gaps, gaps_text, parse_gaps
 from stages import FULL_STAGES, Storage, stage_names
-from weights import HEAD, Tensors
+from weights import Tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = (("float64", torch.float64), ("float32", torch.float32), ("bfloat16", torch.bfloat16))
@@ -106,6 +107,11 @@ def adapters_of(checkpoint, tensors, rotary: int, proposals: list[str], spaced: 
         notes.append(
             "SpecForge's model takes its masks from its caller: sliding layers get the one that SpecForge's training code "
             "makes (create_dflash_sdpa_mask), the others none; both were found equal to the masks of the geometry record"
+        )
+    if tensors.embedding is not None:
+        notes.append(
+            f"the block is embedded by upstream's lookup in the checkpoint's {EMBEDDING}, in each run's own dtype, times "
+            "input_embedding_scale in that dtype; inputs/noise_embedding holds the float32 run's rows"
         )
     if tensors.precision != "stored":
         notes.append(
@@ -244,9 +250,13 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             gaps=gaps,
         )
         proposer = None
+        choices = checkpoint.value("selector_vocab_size") or config.vocab_size
+        if tensors.embedding is not None or tensors.head is not None:
+            anchor = make_anchor(candidate, choices, checkpoint.value("mask_token_id"))
+        if tensors.embedding is not None:
+            inputs.embedding = Embedding.of_block(checkpoint, tensors, anchor)
         if tensors.head is not None:
-            choices = checkpoint.value("selector_vocab_size") or config.vocab_size
-            proposer = Proposer(checkpoint, tensors, make_anchor(candidate, choices, checkpoint.value("mask_token_id")))
+            proposer = Proposer(checkpoint, tensors, anchor)
         storage = Storage(
             stride=stride, full_stages=list(FULL_STAGES if full_stages is None else full_stages), seed=candidate,
             context=context, taps=checkpoint.value("conv_kernel_size") or 1,
@@ -296,7 +306,8 @@ def generate(
         full_stages=full_stages, log=log,
     )  # fmt: skip
     proposals = proposer.stage_names() if proposer is not None else []
-    names = stage_names(config.num_hidden_layers, checkpoint.family, proposals)
+    embedded = inputs.embedding is not None
+    names = stage_names(config.num_hidden_layers, checkpoint.family, proposals, embedded)
     brackets = check_runs(runs, names)
     anchor = proposer.anchor if proposer is not None else None
     opinion = second.opinion(checkpoint, tensors, inputs, rotary, anchor, runs, log)
@@ -335,16 +346,21 @@ def generate(
     if proposer is not None:
         provenance["head"] = tensors.head
         provenance["seeds_passed_over"] = passed
+    if embedded:
+        provenance["embedding"] = tensors.embedding
     if opinion is not None:
         provenance["second_opinion"] = opinion
     with oracle_file(out) as writer:
         writer.document("geometry", geometry)
         writer.document("provenance", provenance)
         writer.tensor("inputs/target_hidden", inputs.target_hidden)
-        writer.tensor("inputs/noise_embedding", inputs.noise_embedding)
+        # with the table: the float32 run's rows, which float32 holds exactly
+        writer.tensor("inputs/noise_embedding", inputs.noise(torch.float32) if embedded else inputs.noise_embedding)
         writer.tensor("inputs/positions", inputs.positions.to(torch.int32))
         if proposer is not None:
             writer.tensor("inputs/anchor", torch.tensor([anchor], dtype=torch.int32))
+        if embedded:
+            writer.tensor("inputs/block_ids", inputs.embedding.ids.to(torch.int32))
         write_stages(writer, runs, names, storage)
         stored = writer.data_bytes
     size = out.stat().st_size

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from embedding import Embedding
 from spacing import spaced_positions
 
 PROFILES = {
@@ -27,6 +28,11 @@ class Inputs:
     target_hidden: torch.Tensor  # [C, T * H], bfloat16
     noise_embedding: torch.Tensor  # [B, H], bfloat16, already scaled
     positions: torch.Tensor  # [C + B], int64, context then block
+    embedding: Embedding | None = None  # where the target's table gives the block's rows
+
+    def noise(self, dtype: torch.dtype) -> torch.Tensor:
+        """What layer 0 starts from in a run of this dtype, [B, H]."""
+        return self.noise_embedding.to(dtype) if self.embedding is None else self.embedding.rows(dtype)
 
 
 def to_bfloat16(values: np.ndarray) -> torch.Tensor:

@@ -52,9 +52,10 @@ class Runner:
         self.dtype = dtype
         self.rotary_dim = rotary_dim
         self.target_hidden = inputs.target_hidden.to(dtype)[None]
-        self.noise = inputs.noise_embedding.to(dtype)[None]
+        self.noise = inputs.noise(dtype)[None]
         self.positions = inputs.positions[None]
         self.context = inputs.target_hidden.shape[0]
+        self.embedded = inputs.embedding is not None
         self.lift_note = ""
         self.lift: Float64Only | None = None  # of the latest forward under arithmetic
 
@@ -102,6 +103,8 @@ class Runner:
             cached = self.forward(cache=cache)
             cache.crop(-self.noise.shape[1])
         stages = capture.stages
+        if self.embedded:
+            stages["input"] = self.noise[0].clone()
         stages["rope.inv_freq"] = self.model.rotary_emb.inv_freq.detach().clone()
         stages["kv.k"] = torch.stack([layer.keys[0].transpose(0, 1) for layer in cache.layers])
         stages["kv.v"] = torch.stack([layer.values[0].transpose(0, 1) for layer in cache.layers])

@@ -18,18 +18,18 @@ IN_LAYER = (
 )  # fmt: skip
 
 # What is stored whole beside a sampling stride, unless a case names its own.
-FULL_STAGES = ("ctx.features", "final", "layers.*.out")
+FULL_STAGES = ("ctx.features", "input", "final", "layers.*.out")
 # Small, and read as a whole: a sampled list of tokens would tell nothing.
 ALWAYS_WHOLE = ("rope.inv_freq", "select.*", "markov.tokens", "confidence.*")
 TABLES, TABLE_LIMIT = ("rope.cos", "rope.sin"), 1 << 16  # tables of that many values are small too
 ROW_LIMIT = 1 << 16  # longer rows (logits of a real vocabulary) are not stored whole beside samples
 
 
-def stage_names(layers: int, family: str, proposals: list[str]) -> list[str]:
-    """Every stage that an oracle of this family holds, in forward order."""
+def stage_names(layers: int, family: str, proposals: list[str], embedded: bool = False) -> list[str]:
+    """Every stage that an oracle of this family holds, in forward order; `embedded`: from the target's table on."""
     inside = [name for name in IN_LAYER if family == "dflash2" or ".conv_" not in name]
     names = [f"layers.{layer}.{name}" for layer in range(layers) for name in inside]
-    return [*BEFORE_LAYERS, *names, "final", *proposals, "kv.k", "kv.v"]
+    return [*BEFORE_LAYERS, *(["input"] if embedded else []), *names, "final", *proposals, "kv.k", "kv.v"]
 
 
 @dataclass(frozen=True)

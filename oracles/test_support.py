@@ -19,10 +19,11 @@ TAPS = [1, 4, 9]
 
 def make_checkpoint(
     directory: Path, *, kernel: int = 0, suffix: str = "", dtype=torch.bfloat16, markov: str = "", confidence: str = "",
-    lm_head: bool = False, wrapper: str = "", **changes,
+    lm_head: bool = False, embedding: bool = False, wrapper: str = "", **changes,
 ) -> Path:  # fmt: skip
     """A random drafter; kernel > 0 makes it DFlash2, markov (a kind of head) makes it DSpark, with a confidence head
-    "plain", "bias" or "markov". lm_head adds an output head. A change to None removes the key from config.json."""
+    "plain", "bias" or "markov". lm_head adds an output head, embedding the
+    target's table. A change to None removes the key from config.json."""
     config = {
         "architectures": ["DFlash2DraftModel" if kernel else "DFlashDraftModel"],
         "model_type": "qwen3",
@@ -109,6 +110,8 @@ def make_checkpoint(
             tensors[f"{wrapper}confidence_head.proj.bias"] = torch.randn(1, generator=random)
     if lm_head:
         linear("lm_head.weight", 256, hidden, 2.5)
+    if embedding:
+        linear("embed_tokens.weight", 256, hidden, 2.0)
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1))
     save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, directory / "model.safetensors")
@@ -168,6 +171,9 @@ def recompute(geometry: dict, weights: dict, inputs: dict, stages: dict) -> dict
     out["rope.cos"] = np.cos(angle) * g["rope"]["attention_scaling"]
     out["rope.sin"] = np.sin(angle) * g["rope"]["attention_scaling"]
     x = inputs["noise_embedding"]
+    if "block_ids" in inputs:
+        out["input"] = w["embed_tokens.weight"][inputs["block_ids"]] * g["input_embedding_scale"]
+        x = s["input"]
     for i in range(g["num_hidden_layers"]):
         p, a = f"layers.{i}.", f"layers.{i}.self_attn."
 

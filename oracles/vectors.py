@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes oracles/vectors.h5: isolated inputs and results of the small parts, and the tables of YaRN.
 
-What the groups hold is in FORMAT.md, the cases are in yarn_cases.py and vector_heads.py. The YaRN tables come from
+What the groups hold is in FORMAT.md, the cases are in yarn_cases.py, vector_heads.py, vector_sampling.py and
+vector_verify.py. The YaRN tables come from
 transformers' own function in both of its generations; the older one is given as a folder of installed packages.
 
 Exit codes: 0 done, 2 usage, 3 refused, 4 runtime error.
@@ -30,6 +31,8 @@ from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
 
 import packages
 import vector_heads
+import vector_sampling
+import vector_verify
 from h5out import oracle_file
 from lift import Float64Factories, LiftError
 from refusal import Refused
@@ -93,7 +96,8 @@ def write(out: Path, transformers4: Path, log) -> None:
     count = 0
     with oracle_file(out, "vectors") as writer:
         writer.document("provenance", provenance)
-        for source in (yarn_groups(old, new), vector_heads.cases(SMALL)):
+        for source in (yarn_groups(old, new), vector_heads.cases(SMALL), vector_sampling.cases(SMALL),
+                       vector_verify.cases()):  # fmt: skip
             for name, params, datasets in source:
                 writer.group(name, params)
                 for label, tensor in datasets.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from embedding import EMBEDDING
 from files import open_regular
 from head import OWN, find_head, split_source
 from precision import PrecisionError, decoded
@@ -30,6 +31,7 @@ class Tensors:
     head_path: Path | None = None  # the file that holds it
     head_offset: int = 0  # of its first byte there
     precision: str = "stored"
+    embedding: dict | None = None  # the record of the target's embedding table, where the checkpoint carries it
 
     @classmethod
     def scan(cls, directory: Path, precision: str = "stored", head: str | None = None) -> Tensors:
@@ -43,6 +45,8 @@ class Tensors:
             if name == own:
                 find_head(list(entries), own, path)
                 found.take_head(path, entry)
+            elif name == EMBEDDING:
+                found.embedding = {"tensor": name, **record_of(path, entry)}
             elif name.removeprefix("model.").startswith(IGNORED_PREFIXES):
                 found.ignored.append(name)
             else:

@@ -1,9 +1,12 @@
 /* draft_case.c - see draft_case.h; the forward in double is in draft_reference.c. */
 #include "draft_case.h"
 
+#include "fnv.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
@@ -20,7 +23,10 @@ const char *draft_fixture_dir(int index) {
 }
 
 void draft_case_init(draft_case *c, int index, df_engine *engine) {
-    op_random random = {(uint64_t)(400 + index)};
+    /* of the name, so that a new checkpoint leaves the others' inputs as they are */
+    const char *dir = draft_fixture_dir(index);
+    const uint64_t drawn = df_fnv(DF_FNV_START, dir, strlen(dir));
+    op_random random = {drawn};
     df_error err = {0};
     *c = (draft_case){.engine = engine, .context = DRAFT_CONTEXT};
     ck_assert_msg(df_draft_load(engine, draft_fixture_dir(index), &c->draft, &err) == DF_OK, "%s", err.message);
@@ -35,7 +41,7 @@ void draft_case_init(draft_case *c, int index, df_engine *engine) {
     c->features = op_floats(c->features_size);
     op_fill(&random, c->taps, taps);
     op_fill(&random, c->noise, c->out_size);
-    int32_t at = index % 2 == 0 ? 1000 : 100000;
+    int32_t at = drawn % 2 == 0 ? 1000 : 100000;
     for (int i = 0; i < c->context + c->config->block; i++) {
         c->pos[i] = at;
         at += index % 2 == 0 || i + 1 >= c->context ? 1 : 1 + op_below(&random, 3);

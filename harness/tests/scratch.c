@@ -1,6 +1,8 @@
 /* scratch.c - see scratch.h. A helper that fails ends the test. */
 #include "scratch.h"
 
+#include "round_arms.h"
+
 #include "safetensors.h"
 #include "sha256.h"
 #include "store_record.h"
@@ -364,7 +366,13 @@ void scratch_expect_pass(void) {
     ck_assert_int_gt(result.stages_known, 0);
     ck_assert_int_eq(result.stage_count, result.stages_known);
     ck_assert_int_eq(result.failed_stages, 0);
-    ck_assert_int_eq(result.arm_count, 3);
+    df_config config;
+    df_error err = {0};
+    char path[SCRATCH_PATH];
+    int arms = 0;
+    ck_assert_int_eq(df_config_read(scratch_path("config.json", path), &config, &err), DF_OK);
+    for (int i = 0; dp_arm_at(i) != NULL; i++) arms += dp_arm_exists(dp_arm_at(i), &config);
+    ck_assert_int_eq(result.arm_count, arms);
     for (int i = 0; i < result.arm_count; i++) {
         ck_assert(result.arm[i].identical);
         ck_assert_int_gt(result.arm[i].compared, 0);

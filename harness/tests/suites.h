@@ -47,6 +47,7 @@
     X(isolated)                                                                                                        \
     X(growth)                                                                                                          \
     X(ladder)                                                                                                          \
+    X(embedding)                                                                                                       \
     X(check)                                                                                                           \
     X(result)                                                                                                          \
     X(report)                                                                                                          \
@@ -69,6 +70,7 @@
     X(bench)                                                                                                           \
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
+    X(api)                                                                                                             \
     X(recipes)                                                                                                         \
     X(cuda)
 

@@ -160,6 +160,27 @@ START_TEST(a_checkpoint_whose_recipe_gained_a_head_is_written_again) {
 }
 END_TEST
 
+START_TEST(vectors_are_a_path_or_absent) {
+    static const struct {
+        const char *text, *expected; /* NULL: refused */
+    } lists[] = {{"", ""}, {"\"vectors\":\"v.h5\",", "v.h5"}, {"\"vectors\":5,", NULL}, {"\"vectors\":\"\",", NULL}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char entry[2048], text[2304];
+        dp_case_list list;
+        snprintf(entry, sizeof entry, ENTRY, synth_out, "", "");
+        snprintf(text, sizeof text, "{\"schema\":1,%s\"cases\":[%s]}", lists[i].text, entry);
+        synth_put(synth_given, text);
+        if (lists[i].expected == NULL) {
+            assert_refused("cases.vectors", "vectors");
+            continue;
+        }
+        read_list(&list);
+        ck_assert_str_eq(list.vectors != NULL ? list.vectors : "", lists[i].expected);
+        dp_cases_release(&list);
+    }
+}
+END_TEST
+
 Suite *suite_cases(void) {
     Suite *suite = suite_create("cases");
     TCase *tcase = tcase_create("list");
@@ -172,6 +193,7 @@ Suite *suite_cases(void) {
     tcase_add_test(tcase, the_head_of_a_case_is_a_file_or_none);
     tcase_add_test(tcase, an_extra_that_is_false_is_the_same_as_none);
     tcase_add_test(tcase, a_checkpoint_whose_recipe_gained_a_head_is_written_again);
+    tcase_add_test(tcase, vectors_are_a_path_or_absent);
     suite_add_tcase(suite, tcase);
     return suite;
 }

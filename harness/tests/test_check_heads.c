@@ -316,7 +316,9 @@ static df_stage first_undemanded(int without_family, bool without_head) {
         dp_stage_set set;
         ck_assert_msg(df_config_read(list.item[i].synth_config, &config, &err) == DF_OK, "%s", err.message);
         if ((int)config.family == without_family || (head && without_head)) continue;
-        const dp_stage_input input = {.context = 1, .vocab = head ? config.vocab : 0};
+        const dp_stage_input input = {.context = 1,
+                                      .vocab = head ? config.vocab : 0,
+                                      .embedded = (list.item[i].synth.extras & DP_SYNTH_EMBED_TOKENS) != 0};
         ck_assert_int_eq(dp_stage_set_create(&config, &input, &set, &err), DF_OK);
         for (int s = 0; s < set.count; s++) demanded[set.spec[s].stage] = true;
         dp_stage_set_release(&set);

@@ -6,6 +6,7 @@
 #include "check_case.h"
 
 #include "dtype.h"
+#include "round_arms.h"
 #include "stage_set.h"
 
 #include <stdlib.h>
@@ -65,10 +66,25 @@ static dp_recorded *recorded(const char *name) {
     ck_abort_msg("the recording has no %s", name);
 }
 
+/* A cache filled with `chunk` rows to a call, and a round over it, held against `of`. */
+static df_status run_against(const dp_recording *of, int chunk, dp_arm_result *arm) {
+    df_error err;
+    df_kv *kv = NULL;
+    const size_t hidden = (size_t)df_draft_config(draft)->hidden;
+    dp_arm_begin(arm, "round.test", chunk);
+    ck_assert_int_eq(df_kv_create(draft, CONTEXT + df_draft_config(draft)->block, &kv, &err), DF_OK);
+    for (int row = 0; row < CONTEXT; row += chunk)
+        ck_assert_int_eq(df_ingest_ctx(draft, kv, features + (size_t)row * hidden, pos + row,
+                                       CONTEXT - row < chunk ? CONTEXT - row : chunk, &err),
+                         DF_OK);
+    const df_status status = dp_compare_round(draft, kv, &input, of, CONTEXT, arm, &err);
+    df_kv_destroy(kv);
+    return status;
+}
+
 static dp_arm_result run(int chunk) {
     dp_arm_result arm;
-    df_error err;
-    ck_assert_int_eq(dp_run_arm(draft, &input, &block, "round.test", chunk, &arm, &err), DF_OK);
+    ck_assert_int_eq(run_against(&block, chunk, &arm), DF_OK);
     return arm;
 }
 
@@ -101,10 +117,10 @@ END_TEST
 
 START_TEST(an_arm_compares_every_value_of_the_block_and_of_the_cache) {
     /* A layer's block rows: 5 stages of H (norm, o_proj, residual, norm, down), out: 6 of H; q_proj, q_norm, q_rope and
-     * context 96 each; k_proj, v, k_norm and k_rope 32 each; gate, up and act 160 each. Then final twice (as observed,
-     * as returned), the rotary rows and table, and the cache. */
+     * context 96 each; k_proj, v, k_norm and k_rope 32 each; gate, up and act 160 each. Then final three times (as
+     * observed, as returned, as returned with nobody looking on), the rotary rows and table, and the cache. */
     const int64_t layer = 5 * (6 * 96 + 4 * 96 + 4 * 32 + 3 * 160);
-    ck_assert_int_eq(run(7).compared, 3 * layer + 2 * 5 * 96 + 2 * 5 * 8 + 8 + 3 * 2 * CONTEXT * ROW_KV);
+    ck_assert_int_eq(run(7).compared, 3 * layer + 3 * 5 * 96 + 2 * 5 * 8 + 8 + 3 * 2 * CONTEXT * ROW_KV);
 }
 END_TEST
 
@@ -243,18 +259,72 @@ END_TEST
 START_TEST(an_empty_recording_is_not_identical) {
     dp_recording nothing = {.stage = NULL};
     dp_arm_result arm;
-    df_error err;
-    ck_assert_int_eq(dp_run_arm(draft, &input, &nothing, "round.test", 7, &arm, &err), DF_OK);
+    ck_assert_int_eq(run_against(&nothing, 7, &arm), DF_OK);
     ck_assert(!arm.identical);
     ck_assert_int_eq(arm.compared, 0);
 }
 END_TEST
 
+/* The arms that a check of a stored case runs. */
+static void arms_of(const char *name, const char *stage, int expected) {
+    char checkpoint[96], oracle[96];
+    dp_result result;
+    snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", name);
+    snprintf(oracle, sizeof oracle, "oracles/%s.h5", name);
+    const dp_check_options options = {
+        .checkpoint = checkpoint, .oracle = oracle, .filter = stage, .threads = 1, .backend = DF_BACKEND_CPU};
+    dp_check(&options, &result);
+    ck_assert_msg(result.verdict == DP_PASS, "%s: %s", result.error.code, result.error.message);
+    ck_assert_int_eq(result.arm_count, expected);
+    for (int i = 0; i < result.arm_count; i++) {
+        ck_assert(result.arm[i].identical && result.arm[i].compared > 0);
+        for (int j = 0; j < i; j++) ck_assert_str_ne(result.arm[i].name, result.arm[j].name);
+    }
+    dp_result_release(&result);
+}
+
+START_TEST(a_ring_is_an_arm_only_where_every_layer_slides) {
+    arms_of("tiny-plain", "round.*", 8);
+    arms_of("tiny-causal", "round.*", 8);
+    arms_of("tiny-dflash2", "round.*", 11);
+    arms_of("tiny-dflash2", "round.ring", 1);
+    arms_of("tiny-dflash2", "forward", 1);
+}
+END_TEST
+
+START_TEST(every_arm_finds_one_wrong_bit) {
+    static float taps[CONTEXT * 3 * 96];
+    df_error err;
+    for (size_t i = 0; i < sizeof taps / sizeof *taps; i++) taps[i] = tf_value("taps", (int64_t)i);
+    input.taps = taps;
+    ck_assert_int_eq(df_ctx_features(draft, taps, CONTEXT, features, &err), DF_OK);
+    dp_recording_release(&block);
+    record_block();
+    int arms = 0;
+    for (int i = 0; dp_arm_at(i) != NULL; i++) {
+        const dp_arm *arm = dp_arm_at(i);
+        dp_arm_result result;
+        if (!dp_arm_exists(arm, df_draft_config(draft))) continue;
+        ck_assert_int_eq(dp_arm_run(arm, draft, &input, &block, &result, &err), DF_OK);
+        ck_assert_msg(result.identical, "%s: first at %s", dp_arm_name(arm), result.stage);
+        /* a floor has a block run of its own, over fewer rows */
+        if (strcmp(dp_arm_name(arm), "round.floor") == 0) continue;
+        dp_recorded *stage = recorded("layers.2.mlp.up");
+        stage->value[17] = -stage->value[17];
+        ck_assert_int_eq(dp_arm_run(arm, draft, &input, &block, &result, &err), DF_OK);
+        stage->value[17] = -stage->value[17];
+        ck_assert_str_eq(result.stage, "layers.2.mlp.up");
+        ck_assert_int_eq(result.index, 17);
+        arms++;
+    }
+    ck_assert_int_eq(arms, 8);
+}
+END_TEST
+
 START_TEST(positions_out_of_order_are_an_error_and_no_comparison) {
     dp_arm_result arm;
-    df_error err;
     pos[CONTEXT] = pos[CONTEXT - 1];
-    ck_assert_int_eq(dp_run_arm(draft, &input, &block, "round.test", 7, &arm, &err), DF_ERR_ARGUMENT);
+    ck_assert_int_eq(run_against(&block, 7, &arm), DF_ERR_ARGUMENT);
     ck_assert_int_eq(arm.compared, 0);
 }
 END_TEST
@@ -274,6 +344,8 @@ void check_add_rounds(Suite *suite) {
     tcase_add_test(tests, a_stage_of_other_rows_or_columns_is_a_difference);
     tcase_add_test(tests, keys_of_fewer_rows_than_the_cache_are_a_difference);
     tcase_add_test(tests, an_empty_recording_is_not_identical);
+    tcase_add_test(tests, a_ring_is_an_arm_only_where_every_layer_slides);
+    tcase_add_test(tests, every_arm_finds_one_wrong_bit);
     tcase_add_test(tests, positions_out_of_order_are_an_error_and_no_comparison);
     suite_add_tcase(suite, tests);
 }

@@ -44,10 +44,10 @@ static const struct {
     int code;
     const char *last;
 } mixes[] = {
-    {{"good", "also-good"}, 0, "\nPASS: 2 of 2 cases passed, 118 stages and 6 rounds compared"},
-    {{"good", "failing"}, 1, "\nFAIL: 1 of 2 cases passed, 118 stages and 6 rounds compared"},
+    {{"good", "also-good"}, 0, "\nPASS: 2 of 2 cases passed, 118 stages and 18 rounds compared"},
+    {{"good", "failing"}, 1, "\nFAIL: 1 of 2 cases passed, 118 stages and 18 rounds compared"},
     {{"failing", "good"}, 1, "\nFAIL: 1 of 2 cases passed"},
-    {{"good", "refused"}, 3, "\nREFUSED: 1 of 2 cases passed, 59 stages and 3 rounds compared"},
+    {{"good", "refused"}, 3, "\nREFUSED: 1 of 2 cases passed, 59 stages and 9 rounds compared"},
     {{"refused", "failing", "good"}, 3, "\nREFUSED: 1 of 3 cases passed"},
     {{"good", "lost"}, 4, "\nERROR: 1 of 2 cases passed"},
     {{"lost", "refused", "failing", "good"}, 4, "\nERROR: 1 of 4 cases passed"},

@@ -47,7 +47,7 @@ START_TEST(json_holds_the_verdict_every_stage_every_round_and_the_environment) {
     ck_assert_str_eq(child_text(member(result, "checkpoint"), "path"), "fixtures/small/tiny-plain");
     ck_assert_str_eq(child_text(member(result, "oracle"), "path"), "oracles/tiny-plain.h5");
     ck_assert_int_eq(length_of(result, "stages"), 59);
-    ck_assert_int_eq(length_of(result, "rounds"), 3);
+    ck_assert_int_eq(length_of(result, "rounds"), 9);
     const cJSON *item;
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(result, "stages")) {
         child_text(item, "name");

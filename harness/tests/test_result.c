@@ -33,7 +33,7 @@ START_TEST(a_result_reads_back_as_the_run_had_it) {
     ck_assert_int_eq(back->verdict, DP_PASS);
     ck_assert_int_eq(back->stage_count, run.stage_count);
     ck_assert_int_eq(back->isolated_count, run.isolated_count);
-    ck_assert_int_eq(back->arm_count, 3);
+    ck_assert_int_eq(back->arm_count, 9);
     for (int i = 0; i < run.stage_count; i++) {
         const dp_stage_result *a = &run.stage[i], *b = &back->stage[i];
         ck_assert_str_eq(a->name, b->name);

@@ -45,6 +45,7 @@ START_TEST(names_are_those_of_the_public_vocabulary) {
                     {DF_STAGE_ROPE_INV_FREQ, -1, "rope.inv_freq"},
                     {DF_STAGE_ROPE_COS, -1, "rope.cos"},
                     {DF_STAGE_ROPE_SIN, -1, "rope.sin"},
+                    {DF_STAGE_INPUT, -1, "input"},
                     {DF_STAGE_ATTN_NORM, 0, "layers.0.attn.norm"},
                     {DF_STAGE_ATTN_CONV_DYN, 1, "layers.1.attn.conv_dyn"},
                     {DF_STAGE_ATTN_CONV_IN, 1, "layers.1.attn.conv_in"},

@@ -54,7 +54,8 @@ START_TEST(the_stored_checkpoints_are_reproduced_byte_for_byte) {
         const uint64_t seed = (uint64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(recipe, "seed"));
         const unsigned extras =
             (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "lm_head")) ? DP_SYNTH_LM_HEAD : 0u) |
-            (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "codebook_suffix")) ? DP_SYNTH_CODEBOOK_SUFFIX : 0u);
+            (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "codebook_suffix")) ? DP_SYNTH_CODEBOOK_SUFFIX : 0u) |
+            (cJSON_IsTrue(cJSON_GetObjectItem(recipe, "embed_tokens")) ? DP_SYNTH_EMBED_TOKENS : 0u);
         synth_run_with(text_of(recipe, "config"), seed, dtype_of(recipe), profile, extras);
         for (int i = 0; i < 2; i++) {
             const char *name = i == 0 ? "config.json" : "model.safetensors";
@@ -64,7 +65,7 @@ START_TEST(the_stored_checkpoints_are_reproduced_byte_for_byte) {
         }
         compared++;
     }
-    ck_assert_int_eq(compared, 39);
+    ck_assert_int_eq(compared, 42);
     cJSON_Delete(root);
     free(text);
 }

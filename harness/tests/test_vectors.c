@@ -312,7 +312,8 @@ START_TEST(the_published_numbers_hold_on_both_sides) {
 END_TEST
 
 START_TEST(the_file_has_no_part_that_is_not_compared) {
-    static const char *const parts[] = {"confidence", "conv", "markov", "provenance", "selector", "yarn"};
+    static const char *const parts[] = {"confidence", "conv",     "logits", "markov", "proposal",
+                                        "provenance", "selector", "verify", "yarn"};
     enum { PARTS = sizeof parts / sizeof *parts };
     vf_file file;
     vf_open(&file);
@@ -339,5 +340,6 @@ Suite *suite_vectors(void) {
     suite_add_tcase(suite, tests);
     suite_add_tcase(suite, tcase_vectors_conv());
     suite_add_tcase(suite, tcase_vectors_heads());
+    suite_add_tcase(suite, tcase_vectors_gate());
     return suite;
 }

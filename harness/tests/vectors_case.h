@@ -25,5 +25,6 @@ int vc_outside(const float *ours, const double *theirs, const dp_real *bound, in
 /* The parts of suite_vectors that have files of their own. */
 TCase *tcase_vectors_conv(void);
 TCase *tcase_vectors_heads(void);
+TCase *tcase_vectors_gate(void);
 
 #endif
