@@ -147,10 +147,17 @@ static double norm_cost(double n) {
  * out of n rounds c^2 / 2n of the whole, and all n/c chains c/2; and one sum with a bias or a logit. */
 static double sum_cost(void) { return DP_ROUNDING_SQUARE * dp_rule_value(DP_RULE_CHAIN) / 2.0 + DP_ADDITION_SQUARE; }
 
+int64_t dp_distinct_rows(const dp_stage_spec *spec) {
+    const int64_t row = spec->rank > 1 ? dp_row_length(spec->stage, spec->rank, spec->dim) : 1;
+    const int64_t rows = dp_dims_product(spec->rank, spec->dim) / row;
+    return spec->stage == DF_STAGE_ATTN_NORM && spec->layer == 0 && rows > 2 ? 2 : rows;
+}
+
 dp_cost dp_own_cost(const dp_stage_spec *spec) {
     const int64_t all = dp_dims_product(spec->rank, spec->dim), last = spec->dim[spec->rank - 1];
-    const bool norm = dp_is_norm(spec->stage), scores = spec->stage == DF_STAGE_SELECT_SCORES;
-    const int64_t groups = norm || scores ? all / last : all; /* a slot's scores share a predecessor's state */
+    const bool norm = dp_is_norm(spec->stage), heads = norm && spec->rank > 2;
+    const bool rows = (norm && !heads) || spec->stage == DF_STAGE_SELECT_SCORES; /* a slot's scores share a state */
+    const int64_t groups = rows ? dp_distinct_rows(spec) : heads ? all / last : all;
     const double cost = dp_rule_value(DP_RULE_ROUNDING) * sqrt(norm ? norm_cost((double)last) : sum_cost());
     return (dp_cost){cost * fmax(1.0, dp_noise_bar(groups) / dp_rule_value(DP_RULE_L2_FACTOR)),
                      cost * fmax(1.0, dp_peak_bar(groups) / dp_rule_value(DP_RULE_MAX_FACTOR))};
