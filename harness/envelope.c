@@ -30,7 +30,7 @@ static const dp_rule rules[DP_RULE_COUNT] = {
                       "is, and none is added here.",
                       "definition of headroom (envelope.h)"},
     [DP_RULE_WARN] = {"warn headroom", 0.2,
-                      "At four fifths of its bar a stage is further out than all stages of 369 fresh correct oracles, "
+                      "At four fifths of its bar a stage is further out than all stages of 367 fresh correct oracles, "
                       "where the least "
                       "headroom was 39 % (52 % with more than one row in a block): worth a look, and no failure.",
                       "oracles/soak.py, seeds 777024, 1124, 61000, 41000 (reports/BOUNDS.md)"},
