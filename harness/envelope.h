@@ -76,6 +76,10 @@ typedef struct dp_cost {
 dp_cost dp_own_cost(const dp_stage_spec *spec);
 bool dp_is_norm(df_stage stage);
 
+/* Rows of a stage that can have errors of their own. A block is its first token and equal mask tokens, so that the
+ * first norm of its rows has two; a stage of one value for each slot has the slots. */
+int64_t dp_distinct_rows(const dp_stage_spec *spec);
+
 /* To what the bracket of a stage is raised: its own cost where few errors decide (a norm, a score or a confidence for
  * each slot), one rounding elsewhere, where the eight runs are many draws. `largest_in_row` as in dp_difference. */
 dp_cost dp_own_floor(const dp_stage_spec *spec, double largest_in_row);

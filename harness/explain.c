@@ -32,8 +32,8 @@ static void print_wrapped(FILE *to, const char *text) {
 void dp_explain_rules(FILE *to) {
     fprintf(to, "A stage is judged twice.\n\n"
                 "Chained: the run's own values all the way, against the reference's float64 run.\n"
-                "    bar (relative L2)   = L2 factor  x max(bracket L2,  float32 rounding)\n"
-                "    bar (max / row rms) = max factor x max(bracket max, float32 rounding x largest value / row rms)\n"
+                "    bar (relative L2)   = L2 factor  x max(bracket L2,  own roundings)\n"
+                "    bar (max / row rms) = max factor x max(bracket max, own roundings x largest value / row rms)\n"
                 "    bracket             = the largest distance of the reference's float32 runs, in several orders of\n"
                 "                          summation, from its float64 run: stored in the oracle (oracles/FORMAT.md)\n"
                 "    headroom            = 1 - error / bar, the smaller of the two\n\n"

@@ -92,9 +92,7 @@ static double growth(const subject *s, int i) {
 /* How much further than of many rows a ratio of spreads may lie of these: its logarithm scatters as the inverse root of
  * their number, because errors that a norm hands to a whole row are one draw. `power`: of ratios in the product. */
 static double few_rows(const dp_stage_spec *spec, double power) {
-    const int64_t row = spec->rank > 1 ? dp_row_length(spec->stage, spec->rank, spec->dim) : 1; /* a value for a slot */
-    const double rows = (double)(dp_dims_product(spec->rank, spec->dim) / row);
-    return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt(rows));
+    return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt((double)dp_distinct_rows(spec)));
 }
 
 /* ---- What is refused -----------------------------------------------------------------------------------------------
@@ -154,27 +152,33 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The middle of the luck of all stages, in the L2 measure, or of those that are stored whole in the other. */
-static df_status check_middle(const subject *s, bool max, double *value) {
-    int count = 0, fewest = 0;
+static double middle(double *value, int count) {
+    qsort(value, (size_t)count, sizeof *value, by_value);
+    return value[count / 2];
+}
+
+/* The middle of the luck of all stages, in the L2 measure, or of those that are stored whole in the other, against what
+ * it may be for the rows that most of them have. */
+static df_status check_middle(const subject *s, bool max, double *luck, double *few) {
+    int count = 0, worst = 0;
     for (int i = 0; i < s->stages->count; i++) {
         const dp_stage_spec *spec = &s->stages->spec[i];
         if (!s->spread[i].measured || is_table(spec->stage) || (max && !s->spread[i].whole)) continue;
-        value[count++] = max ? s->course[i].luck.max : s->course[i].luck.l2;
-        if (count == 1 || few_rows(spec, 1.0) > few_rows(&s->stages->spec[fewest], 1.0)) fewest = i;
+        few[count] = few_rows(spec, 1.0);
+        luck[count] = max ? s->course[i].luck.max : s->course[i].luck.l2;
+        if (count == 0 || luck[count] > (max ? s->course[worst].luck.max : s->course[worst].luck.l2)) worst = i;
+        count++;
     }
     if (count == 0) return DF_OK;
-    const dp_stage_spec *spec = &s->stages->spec[fewest];
-    const double most = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE) * few_rows(spec, 1.0);
-    qsort(value, (size_t)count, sizeof *value, by_value);
-    if (value[count / 2] <= most) return DF_OK;
-    return df_fail(
-        s->err, DF_ERR_REFUSED, "oracle.spread",
-        "The record float32_orders of %s claims spreads that are %.3g times the distance of the reference's "
-        "own float32 run (%s), in the middle of %d stages, those around %s with the fewest rows: expected at "
-        "most %.3g. Bars made of these claims would let errors pass that are no rounding. Generate the "
-        "oracle again.",
-        s->path, value[count / 2], max ? max_text : l2_text, count, spec->name, most);
+    const double most = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE) * middle(few, count);
+    const double found = middle(luck, count);
+    if (found <= most) return DF_OK;
+    return df_fail(s->err, DF_ERR_REFUSED, "oracle.spread",
+                   "The record float32_orders of %s claims spreads that are %.3g times the distance of the reference's "
+                   "own float32 run (%s) in the middle of %d stages, and %.3g times at stage %s: expected at most %.3g "
+                   "in the middle. Bars made of these claims would let errors pass that are no rounding. Generate the "
+                   "oracle again.",
+                   s->path, found, max ? max_text : l2_text, count, luck[count - 1], s->stages->spec[worst].name, most);
 }
 
 df_status dp_spread_check(const char *path, const df_config *config, const dp_stage_set *stages,
@@ -182,7 +186,7 @@ df_status dp_spread_check(const char *path, const df_config *config, const dp_st
     const size_t count = (size_t)stages->count;
     subject s = {.path = path, .stages = stages, .spread = spread, .err = err};
     s.course = calloc(count, sizeof *s.course);
-    double *value = calloc(count, sizeof *value);
+    double *value = calloc(2 * count, sizeof *value);
     df_status status = s.course != NULL && value != NULL
                            ? DF_OK
                            : df_fail_memory(err, "the course of the spread", count * sizeof *s.course);
@@ -191,8 +195,8 @@ df_status dp_spread_check(const char *path, const df_config *config, const dp_st
     if (status == DF_OK) follow(&s, config);
     for (int i = 0; status == DF_OK && i < stages->count; i++)
         if (spread[i].measured && !is_table(stages->spec[i].stage)) status = check_course(&s, i);
-    if (status == DF_OK) status = check_middle(&s, false, value);
-    if (status == DF_OK) status = check_middle(&s, true, value);
+    if (status == DF_OK) status = check_middle(&s, false, value, value + count);
+    if (status == DF_OK) status = check_middle(&s, true, value, value + count);
     free(s.course);
     free(value);
     return status;

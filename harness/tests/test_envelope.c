@@ -35,8 +35,10 @@ END_TEST
 /* A row shares the error of its root, so that a norm of one row has one draw of it. */
 START_TEST(a_norm_has_room_for_what_a_norm_rounds) {
     const dp_difference bracket = {.count = 4, .l2_rel = 0x1p-25, .max_rel = 0x1p-25, .largest_in_row = 3};
-    const dp_stage_spec many = {.name = "layers.0.attn.norm", .stage = DF_STAGE_ATTN_NORM, .rank = 2, .dim = {64, 64}};
-    dp_stage_spec one = many;
+    const dp_stage_spec many = {
+        .name = "layers.1.attn.norm", .layer = 1, .stage = DF_STAGE_ATTN_NORM, .rank = 2, .dim = {64, 64}};
+    dp_stage_spec one = many, first = many;
+    first.layer = 0; /* the block's first token, and 63 that are equal */
     one.dim[0] = 1;
     const dp_bar bar = dp_bar_chained(&many, &bracket, 1.0), alone = dp_bar_chained(&one, &bracket, 1.0);
     /* 64 squares in a chain: 64/9; the quotient 1/3 and the sum with eps 1/2; of these a quarter. Root, inverse and two
@@ -48,6 +50,7 @@ START_TEST(a_norm_has_room_for_what_a_norm_rounds) {
     ck_assert_str_eq(bar.origin, "4 x what its own operations round (L2), 8 x what its own operations round (max)");
     ck_assert_double_eq_tol(alone.l2_rel, dp_noise_bar(1) * cost, 1e-12 * cost); /* one draw */
     ck_assert(alone.l2_rel > 1.5 * bar.l2_rel);
+    ck_assert_double_eq_tol(dp_bar_chained(&first, &bracket, 1.0).l2_rel, dp_noise_bar(2) * cost, 1e-12 * cost);
     dp_stage_spec confidence = {.name = "confidence.raw", .stage = DF_STAGE_CONFIDENCE_RAW, .rank = 1, .dim = {1}};
     const double one_slot = dp_own_floor(&confidence, 1.0).l2;
     confidence.dim[0] = 64;
