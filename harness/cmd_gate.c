@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "clock.h"
 #include "colour.h"
+#include "coverage.h"
 #include "error.h"
 #include "output.h"
 #include "render.h"
@@ -36,6 +37,7 @@ typedef struct gate {
     FILE *to;    /* where the table goes */
     int cases, passed, stages, rounds;
     dp_verdict worst; /* of all cases */
+    dp_coverage coverage;
     double seconds;
     dp_progress progress; /* in bytes (cases.h) */
     double done;
@@ -81,6 +83,7 @@ static void run_case(gate *g, const dp_case *item) {
     g->rounds += result.arm_count;
     g->seconds += result.total_seconds;
     g->worst = dp_worse_verdict(g->worst, result.verdict);
+    dp_coverage_add(&g->coverage, &result);
     dp_document_add(g->json, item->name, &result);
     dp_result_release(&result);
 }
@@ -91,6 +94,8 @@ static int finish(gate *g) {
     dp_progress_end(&g->progress);
     fprintf(g->to, "%s: %d of %d cases passed, %d stages and %d rounds compared, %.1f s\n", dp_verdict_name(g->worst),
             g->passed, g->cases, g->stages, g->rounds, g->seconds);
+    char text[DP_COVERAGE_TEXT];
+    if (g->stages > 0) fprintf(g->to, "      %s\n", dp_coverage_text(&g->coverage, text));
     if (g->cases == 0)
         fprintf(g->to, "The filter '%s' matches no case; see --list for their names.\n",
                 g->run->filter != NULL ? g->run->filter : "");

@@ -4,28 +4,32 @@
 #include <stdio.h>
 #include <string.h>
 
-dp_coverage dp_coverage_of(const dp_result *result) {
-    dp_coverage c = {.whole = 0};
+void dp_coverage_add(dp_coverage *c, const dp_result *result) {
     for (int i = 0; i < result->stage_count; i++) {
         const dp_stage_result *stage = &result->stage[i];
         if (stage->difference.count == 0)
-            c.unseen++;
+            c->unseen++;
         else if (!stage->sketch.judged)
-            c.whole++;
+            c->whole++;
         else {
-            c.sketched++;
-            c.values += dp_dims_product(stage->rank, stage->dim);
-            c.compared += stage->difference.count;
-            c.rows += stage->sketch.rows;
+            c->sketched++;
+            c->values += dp_dims_product(stage->rank, stage->dim);
+            c->compared += stage->difference.count;
+            c->rows += stage->sketch.rows;
         }
         if (!stage->isolated.judged) continue;
         if (stage->isolated.fed)
-            c.fed++;
+            c->fed++;
         else if (stage->isolated.fed_count > 0)
-            c.fed_partly++;
+            c->fed_partly++;
         else
-            c.unfed++;
+            c->unfed++;
     }
+}
+
+dp_coverage dp_coverage_of(const dp_result *result) {
+    dp_coverage c = {.whole = 0};
+    dp_coverage_add(&c, result);
     return c;
 }
 

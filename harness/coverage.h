@@ -17,6 +17,8 @@ typedef struct dp_coverage {
 } dp_coverage;
 
 dp_coverage dp_coverage_of(const dp_result *result);
+/* What one more result rests on, for a run over many cases. */
+void dp_coverage_add(dp_coverage *coverage, const dp_result *result);
 
 /* Two sentences without a full stop, joined by a semicolon. */
 enum { DP_COVERAGE_TEXT = 256 };
