@@ -383,7 +383,7 @@ class TheFile(OracleTest):
             writer.tensor("stages/float64/final", torch.arange(70, dtype=torch.float64).reshape(10, 7))
             writer.tensor("stages/float64/kv.k", torch.ones(100, dtype=torch.float64))
         with h5py.File(self.folder / "blocks.h5") as file:
-            self.assertEqual(file["stages/float64/final"].chunks, (1, 7))
+            self.assertEqual(file["stages/float64/final"].chunks, (2, 7))
             self.assertEqual(file["stages/float64/kv.k"].chunks, (13,))
 
     def check_dataset(self, dataset, full):
