@@ -17,6 +17,7 @@
 #include "store_dataset.h"
 #include "text_file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,9 @@ static df_status check_sketch(const dp_admission *a, const dp_stage_spec *spec, 
     TRY(dp_sketch_brackets(a->oracle, spec, sketch, &half, &spread->own.l2, err));
     fine->l2_rel = sketch->l2_rel;
     coarse->l2_rel = half.l2_rel;
+    /* The largest of a few samples is not the stage's, which `fine` counts; a row's own error bounds that from below.
+     */
+    coarse->max_rel = fmax(coarse->max_rel, half.max_rel);
     if (!dp_runs_contradict(spec->stage, sketch, &half, &wrong)) return DF_OK;
     return df_fail(
         err, DF_ERR_REFUSED, wrong.coarse ? "oracle.bfloat16" : "oracle.bracket",

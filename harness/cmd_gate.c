@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "clock.h"
 #include "colour.h"
+#include "seen.h"
 #include "error.h"
 #include "manifest.h"
 #include "output.h"
@@ -40,6 +41,7 @@ typedef struct gate {
     FILE *to;             /* where the table goes */
     int cases, passed, stages, rounds;
     dp_verdict worst; /* of all cases */
+    dp_seen seen;
     double seconds;
     dp_progress progress; /* in bytes (cases.h) */
     double done;
@@ -64,6 +66,7 @@ static void finish_case(gate *g, const char *name, dp_result *result) {
     g->rounds += result->arm_count;
     g->seconds += result->total_seconds;
     g->worst = dp_worse_verdict(g->worst, result->verdict);
+    dp_seen_add(&g->seen, result);
     dp_document_add(g->json, name, result);
     dp_result_release(result);
 }
@@ -122,6 +125,8 @@ static int finish(gate *g) {
     dp_progress_end(&g->progress);
     fprintf(g->to, "%s: %d of %d cases passed, %d stages and %d rounds compared, %.1f s\n", dp_verdict_name(g->worst),
             g->passed, g->cases, g->stages, g->rounds, g->seconds);
+    char text[DP_SEEN_TEXT];
+    if (g->stages > 0) fprintf(g->to, "      %s\n", dp_seen_text(&g->seen, text));
     if (g->cases == 0)
         fprintf(g->to, "The filter '%s' matches no case; see --list for their names.\n",
                 g->run->filter != NULL ? g->run->filter : "");

@@ -48,7 +48,20 @@ static dp_bar bar_of(const dp_file_pair *files, const dp_stage_spec *spec) {
 
 static bool all_finite(const float *value, int64_t count) { return dp_first_nonfinite(value, count) < 0; }
 
-static df_status measure(const dp_stage_sides *sides, dp_file_stage *out, df_error *err) {
+/* Samples do not tell how large their rows are; the oracle that holds them does. */
+static df_status row_sizes(const dp_file_pair *files, const dp_stage_spec *spec, dp_array *want, df_error *err) {
+    for (int side = 0; side < 2 && want->rms == NULL; side++) {
+        dp_array samples = {.value = NULL};
+        if (!dp_oracle_stage_info(files->file[side], DP_RUN_F64, spec->name)->sampled) continue;
+        TRY(dp_oracle_stage(files->file[side], DP_RUN_F64, spec->name, &samples, err));
+        want->rms = samples.rms;
+        samples.rms = NULL;
+        dp_array_release(&samples);
+    }
+    return DF_OK;
+}
+
+static df_status measure(const dp_file_pair *files, const dp_stage_sides *sides, dp_file_stage *out, df_error *err) {
     const dp_stage_spec *spec = &sides->spec;
     dp_array want = {.rank = spec->rank,
                      .stride = sides->stride,
@@ -58,7 +71,11 @@ static df_status measure(const dp_stage_sides *sides, dp_file_stage *out, df_err
     memcpy(want.dim, spec->dim, sizeof want.dim);
     out->measured = all_finite(sides->narrow[0], sides->count);
     if (!out->measured) return DF_OK;
-    return dp_compare(sides->wide[1], &want, dp_row_length(spec->stage, spec->rank, spec->dim), &out->difference, err);
+    TRY(row_sizes(files, spec, &want, err));
+    const df_status status =
+        dp_compare(sides->wide[1], &want, dp_row_length(spec->stage, spec->rank, spec->dim), &out->difference, err);
+    free(want.rms);
+    return status;
 }
 
 /* Both files hold float64: what looks identical in float32 may differ below it. */
@@ -106,14 +123,39 @@ static bool reaches(const dp_file_comparison *c, const dp_file_stage *stage) {
     return stage->pair.reached == DP_BITS_IDENTICAL;
 }
 
+/* Where one file is an oracle that holds samples, the other's whole stage is held against its sketch too. */
+static df_status judge_sketch(const dp_file_pair *files, const dp_stage_spec *spec, dp_sketch_result *out,
+                              df_error *err) {
+    const dp_difference *bracket = &files->sketch[dp_stage_set_find(&files->stages, spec->name) - files->stages.spec];
+    for (int side = 0; side < 2; side++) {
+        const dp_oracle *oracle = files->file[side], *run = files->file[1 - side];
+        if (oracle != files->bars || !dp_oracle_stage_info(oracle, DP_RUN_F64, spec->name)->sampled ||
+            dp_oracle_stage_info(run, DP_RUN_F64, spec->name)->sampled)
+            continue;
+        dp_array whole = {.value = NULL};
+        TRY(dp_oracle_stage(run, DP_RUN_F64, spec->name, &whole, err));
+        float *value = malloc((size_t)whole.count * sizeof *value);
+        for (int64_t i = 0; value != NULL && i < whole.count; i++) value[i] = (float)whole.value[i];
+        const df_status status = value != NULL ? dp_sketch_judge(oracle, spec, value, bracket, 1.0, out, err)
+                                               : df_fail_memory(err, spec->name, (size_t)whole.count * sizeof *value);
+        free(value);
+        dp_array_release(&whole);
+        return status;
+    }
+    return DF_OK;
+}
+
 static df_status compare_values(const dp_file_comparison *c, const dp_stage_sides *sides, dp_file_stage *out,
                                 df_error *err) {
     TRY(classify(&c->files, sides, out, err));
-    if (!sides->spec.exact) TRY(measure(sides, out, err));
+    if (!sides->spec.exact) TRY(measure(&c->files, sides, out, err));
     if (c->files.bars != NULL && out->measured) {
         out->bar = bar_of(&c->files, &sides->spec);
         out->barred = true;
+        TRY(judge_sketch(&c->files, &sides->spec, &out->sketch, err));
+        if (out->sketch.judged) out->difference.l2_rel = out->sketch.l2_rel;
         out->headroom = dp_headroom(&out->bar, &out->difference);
+        if (out->sketch.judged) out->headroom = fmin(out->headroom, out->sketch.headroom);
         if (out->pair.reached == DP_BITS_DIVERGENT && out->pair.nonfinite == 0 && dp_headroom_passes(out->headroom))
             out->pair.reached = DP_BITS_ENVELOPE;
     }

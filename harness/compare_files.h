@@ -38,6 +38,8 @@ typedef struct dp_file_stage {
     dp_difference difference;
     bool barred; /* bar and headroom are set */
     dp_bar bar;
+    dp_sketch_result
+        sketch; /* a recording against the sketch of an oracle that holds samples; then L2 is the sketch's */
     double headroom;
     bool pass;
 } dp_file_stage;

@@ -50,6 +50,10 @@ void dp_file_stage_text(FILE *to, const dp_file_stage *stage) {
     fprintf(to, "      worst at %s: A %.17g, B %.9g; %lld signs flipped, ULP p50 %.3g p99 %.3g max %.3g\n",
             dp_coordinates_text(p->rank, p->dim, d->worst, worst), d->worst_want, d->worst_got,
             (long long)d->sign_flips, d->ulp_median, d->ulp_p99, d->ulp_max);
+    if (stage->sketch.judged && !stage->sketch.pass) {
+        char text[DP_SKETCH_TEXT];
+        fprintf(to, "      %s\n", dp_sketch_text(&stage->sketch, text));
+    }
     if (stage->barred)
         fprintf(to, "      bar: %s = L2 %.2e, max %.2e; the distance is %.3g and %.3g times that\n", stage->bar.origin,
                 stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);

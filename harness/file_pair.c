@@ -250,6 +250,7 @@ static df_status open_bars(const dp_file_pair_options *options, dp_file_pair *pa
     dp_admission judge = {.oracle = pair->bars, .config = pair->config, .stages = pair->stages};
     const df_status status = dp_admit_brackets(&judge, err);
     pair->bracket = judge.bracket;
+    pair->sketch = judge.sketch;
     return status;
 }
 
@@ -274,5 +275,6 @@ void dp_file_pair_release(dp_file_pair *pair) {
     dp_oracle_close(pair->lent);
     dp_stage_set_release(&pair->stages);
     free(pair->bracket);
+    free(pair->sketch);
     *pair = (dp_file_pair){.file = {NULL, NULL}};
 }

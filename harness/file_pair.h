@@ -25,6 +25,7 @@ typedef struct dp_file_pair {
     int context, vocab;       /* rows; rows of the output head, 0 = none */
     dp_stage_set stages;      /* owned */
     dp_difference *bracket;   /* owned, [stages.count]; NULL without bars */
+    dp_difference *sketch;    /* likewise, of the sketches of sampled stages */
     const char *precision[2]; /* borrowed from the files */
     int other_tensors;        /* tensors of other bytes, which across_precisions let pass */
 } dp_file_pair;

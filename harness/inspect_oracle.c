@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "store_dataset.h"
+#include "store_sketch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,9 +89,9 @@ void dp_inspect_inputs(const dp_oracle *file) {
     }
 }
 
-static void sampling_text(const dp_dataset_info *info, char out[64]) {
+static void sampling_text(const dp_oracle *oracle, const char *name, const dp_dataset_info *info, char out[64]) {
     if (info->sampled)
-        snprintf(out, 64, "1/%lld from %lld", (long long)info->stride, (long long)info->offset);
+        snprintf(out, 64, "1/%lld + %d rows", (long long)info->stride, dp_oracle_companions(oracle, name).rows);
     else
         snprintf(out, 64, "all");
 }
@@ -103,13 +104,26 @@ static void print_stage(const dp_oracle *oracle, const char *name, const stage_f
         snprintf(dtypes + used, sizeof dtypes - used, "%s%s", run > 0 ? "," : "",
                  dp_logical_name(dp_oracle_stage_info(oracle, (dp_run)run, name)->dtype));
     }
-    sampling_text(info, sampling);
+    sampling_text(oracle, name, info, sampling);
     printf("  %-26s %-18s %-26s %-16s", name, dp_inspect_shape(info->rank, info->dim, shape), dtypes, sampling);
     if (figures->integer)
         printf(" %9s %9.0f %9s %9s\n", "-", figures->largest, "-", "-");
     else
         printf(" %9.3g %9.3g %9.2e %9.2e\n", figures->rms, figures->largest, figures->distance[DP_RUN_F32],
                figures->distance[DP_RUN_BF16]);
+}
+
+/* What the file sees of its stages. */
+static void print_coverage(const dp_oracle *oracle) {
+    int whole = 0, sketched = 0;
+    int64_t rows = 0;
+    for (int i = 0; i < dp_oracle_stage_count(oracle); i++) {
+        const dp_stage_companions c = dp_oracle_companions(oracle, dp_oracle_stage_name(oracle, i));
+        rows += c.sketch_rows;
+        *(c.sketch_rows > 0 ? &sketched : &whole) += 1;
+    }
+    printf("coverage\n  %d stages whole; %d by samples and sketches of all their %lld rows\n", whole, sketched,
+           (long long)rows);
 }
 
 static df_status show_text(const dp_inspect_options *options, const dp_oracle *oracle, df_error *err) {
@@ -119,6 +133,7 @@ static df_status show_text(const dp_inspect_options *options, const dp_oracle *o
     dp_inspect_fields(NULL, dp_oracle_geometry(oracle), true);
     print_provenance(dp_oracle_provenance(oracle));
     dp_inspect_inputs(oracle);
+    print_coverage(oracle);
     printf("stages\n  %-26s %-18s %-26s %-16s %9s %9s %9s %9s\n", "name", "shape", "dtype f64,f32,bf16 run", "stored",
            "rms", "max|x|", "f32 L2", "bf16 L2");
     for (int i = 0; i < dp_oracle_stage_count(oracle); i++) {
@@ -156,6 +171,21 @@ cJSON *dp_inspect_inputs_json(const dp_oracle *file) {
     return inputs;
 }
 
+/* Which rows are stored whole beside the samples, and what stands for the others; null for a stage stored whole. */
+static void add_companions(cJSON *item, const dp_oracle *oracle, const char *name, const dp_dataset_info *info) {
+    const dp_stage_companions c = dp_oracle_companions(oracle, name);
+    if (!info->sampled) {
+        cJSON_AddNullToObject(item, "rows");
+        cJSON_AddNullToObject(item, "sketch");
+        return;
+    }
+    cJSON *rows = cJSON_AddArrayToObject(item, "rows");
+    for (int i = 0; i < c.rows; i++) cJSON_AddItemToArray(rows, cJSON_CreateNumber((double)c.row[i]));
+    cJSON *sketch = cJSON_AddObjectToObject(item, "sketch");
+    cJSON_AddNumberToObject(sketch, "rows", (double)c.sketch_rows);
+    cJSON_AddNumberToObject(sketch, "projections", (double)c.projections);
+}
+
 static cJSON *stage_json(const dp_oracle *oracle, const char *name, const stage_figures *figures) {
     const dp_dataset_info *info = dp_oracle_stage_info(oracle, DP_RUN_F64, name);
     cJSON *item = cJSON_CreateObject();
@@ -169,6 +199,7 @@ static cJSON *stage_json(const dp_oracle *oracle, const char *name, const stage_
     cJSON_AddNumberToObject(item, "stride", (double)info->stride);
     cJSON_AddNumberToObject(item, "offset", (double)info->offset);
     cJSON_AddNumberToObject(item, "count", (double)info->count);
+    add_companions(item, oracle, name, info);
     add_figure(item, "rms", figures->rms, !figures->integer);
     add_figure(item, "max_abs", figures->largest, true);
     add_figure(item, "float32_rel_l2", figures->distance[DP_RUN_F32], !figures->integer);

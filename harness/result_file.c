@@ -1,6 +1,7 @@
 /* result_file.c - see result_file.h. */
 #include "result_file.h"
 
+#include "seen.h"
 #include "divergence.h"
 #include "error.h"
 #include "json_text.h"
@@ -155,6 +156,22 @@ static void check_count(dp_json_reader *reader, const cJSON *object, const char 
                              reader->file, reader->where, key, (long long)found, expected);
 }
 
+/* Not there in what earlier releases wrote. */
+static void check_coverage(dp_json_reader *reader, const cJSON *object, const dp_result *r) {
+    if (cJSON_GetObjectItemCaseSensitive(object, "coverage") == NULL) return;
+    const dp_seen c = dp_seen_of(r);
+    const cJSON *coverage = dp_read_object(reader, object, "coverage");
+    check_count(reader, coverage, "stages_whole", c.whole);
+    check_count(reader, coverage, "stages_sketched", c.sketched);
+    check_count(reader, coverage, "stages_not_shown", c.unseen);
+    check_count(reader, coverage, "alone_fed", c.fed);
+    check_count(reader, coverage, "alone_fed_partly", c.fed_partly);
+    check_count(reader, coverage, "alone_not_fed", c.unfed);
+    dp_read_integer(reader, coverage, "sketched_values", c.values, c.values);
+    dp_read_integer(reader, coverage, "sketched_values_compared", c.compared, c.compared);
+    dp_read_integer(reader, coverage, "sketched_rows", c.rows, c.rows);
+}
+
 /* A pass needs something compared and nothing failed; a failure needs something that failed. */
 static void check_verdict(dp_json_reader *reader, const dp_result *r) {
     const int compared = r->stage_count + r->arm_count, failed = r->failed_stages + r->failed_arms + r->failed_isolated;
@@ -218,6 +235,7 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     check_count(reader, object, "warnings", result->warnings);
     if ((result->error.status != DF_OK) != dp_stopped(result))
         dp_read_wrong(reader, "error", "there exactly for REFUSED and ERROR, and for a FAIL with nothing compared");
+    check_coverage(reader, object, result);
     check_verdict(reader, result);
     check_divergence(reader, object, result);
 }

@@ -17,6 +17,8 @@ typedef struct dp_seen {
 } dp_seen;
 
 dp_seen dp_seen_of(const dp_result *result);
+/* What one more result rests on, for a run over many cases. */
+void dp_seen_add(dp_seen *seen, const dp_result *result);
 
 /* Two sentences without a full stop, joined by a semicolon. */
 enum { DP_SEEN_TEXT = 256 };

@@ -34,6 +34,16 @@ void dp_array_release(dp_array *array) {
 /* ---- The file and its header ---------------------------------------------------------------------------------------
  */
 
+/* A recording of the first version is one of the second: what changed is how an oracle samples. */
+static df_status check_version(const dp_oracle *oracle, int64_t version, df_error *err) {
+    if (version == DP_SCHEMA_VERSION || (version == 1 && oracle->kind == DP_KIND_RECORDING)) return DF_OK;
+    return df_fail(
+        err, DF_ERR_REFUSED, "oracle.schema.version",
+        "%s: expected schema version %d, found %lld. Generate the oracle again with this version's generator, or "
+        "use the release of dflash-parity that wrote it.",
+        oracle->path, DP_SCHEMA_VERSION, (long long)version);
+}
+
 static df_status check_header(dp_oracle *oracle, bool any_kind, df_error *err) {
     char schema[64], kind[64];
     int64_t version = 0;
@@ -49,16 +59,9 @@ static df_status check_header(dp_oracle *oracle, bool any_kind, df_error *err) {
     status = dp_h5_text_attribute(oracle->file, oracle->path, "kind", kind, sizeof kind, err);
     if (status != DF_OK) return status;
     oracle->kind = strcmp(kind, kind_name[DP_KIND_RECORDING]) == 0 ? DP_KIND_RECORDING : DP_KIND_ORACLE;
-    /* A recording of the first version is one of the second: what changed is how an oracle samples. */
-    const bool first = version == 1 && oracle->kind == DP_KIND_RECORDING;
-    if (version != DP_SCHEMA_VERSION && !first)
-        return df_fail(
-            err, DF_ERR_REFUSED, "oracle.schema.version",
-            "%s: expected schema version %d, found %lld. Generate the oracle again with this version's generator, or "
-            "use the release of dflash-parity that wrote it.",
-            oracle->path, DP_SCHEMA_VERSION, (long long)version);
     const char *what = strcmp(kind, "vectors") == 0 ? "It holds isolated vectors, which the test suites read. " : "";
-    if (strcmp(kind, kind_name[DP_KIND_ORACLE]) == 0 || (any_kind && oracle->kind == DP_KIND_RECORDING)) return DF_OK;
+    if (strcmp(kind, kind_name[DP_KIND_ORACLE]) == 0 || (any_kind && oracle->kind == DP_KIND_RECORDING))
+        return check_version(oracle, version, err);
     if (any_kind)
         return df_fail(
             err, DF_ERR_REFUSED, "oracle.kind",

@@ -171,6 +171,16 @@ const int64_t *dp_oracle_row_list(const dp_oracle *oracle, const char *name, int
     return *count > 0 ? entry->row : NULL;
 }
 
+dp_stage_companions dp_oracle_companions(const dp_oracle *oracle, const char *name) {
+    dp_stage_companions out = {.rows = 0};
+    out.row = dp_oracle_row_list(oracle, name, &out.rows);
+    const dp_stage_entry *entry = dp_store_entry(oracle, name);
+    if (entry == NULL || entry->sketch[DP_RUN_F64].rank == 0) return out;
+    out.sketch_rows = entry->sketch[DP_RUN_F64].dim[0];
+    out.projections = (int)entry->sketch[DP_RUN_F64].dim[1] - 1;
+    return out;
+}
+
 df_status dp_oracle_rows(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err) {
     const dp_stage_entry *entry = dp_store_entry(oracle, name);
     *out = (dp_array){.value = NULL};

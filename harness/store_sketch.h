@@ -13,6 +13,15 @@ df_status dp_oracle_sketch(const dp_oracle *oracle, dp_run run, const char *name
 /* Which rows of the float64 run are stored whole beside the samples, ascending. Borrowed; NULL when there are none. */
 const int64_t *dp_oracle_row_list(const dp_oracle *oracle, const char *name, int *count);
 
+/* What lies beside the samples of a stage; all zero for one that is stored whole. `row` is borrowed. */
+typedef struct dp_stage_companions {
+    int rows; /* stored whole */
+    const int64_t *row;
+    int64_t sketch_rows;
+    int projections;
+} dp_stage_companions;
+dp_stage_companions dp_oracle_companions(const dp_oracle *oracle, const char *name);
+
 /* Their elements, with their places in out->index; out->count is 0 when there are none. */
 df_status dp_oracle_rows(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err);
 

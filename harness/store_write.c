@@ -198,8 +198,9 @@ static bool put_labels(hid_t dataset, const dp_store_tensor *tensor, bool sample
 static hsize_t rows_in_chunk(const hsize_t shape[4], int rank, size_t size) {
     uint64_t row = size;
     for (int i = 1; i < rank; i++) row *= shape[i];
-    const uint64_t rows = chunk_bytes > row ? chunk_bytes / row : 1;
-    return rows < shape[0] ? rows : shape[0];
+    const uint64_t wanted = (row * shape[0] - 1) / chunk_bytes + 1;
+    const uint64_t blocks = wanted < shape[0] ? wanted : shape[0];
+    return (shape[0] - 1) / blocks + 1; /* of equal size: HDF5 stores the last one in full */
 }
 
 static bool put_dataset(hid_t file, const char *path, const dp_store_tensor *tensor, bool sampled, int64_t count,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARAMS_TEXT = 1 << 16 };
+enum { PARAMS_TEXT = 1 << 16, VERSION = 1 };
 
 df_status dp_vectors_open(const char *path, dp_vectors_file *out, df_error *err) {
     char kind[32], schema[32];
@@ -21,11 +21,11 @@ df_status dp_vectors_open(const char *path, dp_vectors_file *out, df_error *err)
     TRY(dp_h5_text_attribute(out->file, path, "schema", schema, sizeof schema, err));
     TRY(dp_h5_text_attribute(out->file, path, "kind", kind, sizeof kind, err));
     TRY(dp_h5_int_attribute(out->file, path, "schema_version", &version, 1, NULL, err));
-    if (strcmp(schema, "dflash-parity") != 0 || strcmp(kind, "vectors") != 0 || version != DP_SCHEMA_VERSION)
+    if (strcmp(schema, "dflash-parity") != 0 || strcmp(kind, "vectors") != 0 || version != VERSION)
         return df_fail(err, DF_ERR_REFUSED, "vectors.kind",
                        "%s: expected the schema \"dflash-parity\", version %d, of kind \"vectors\"; found \"%s\", "
                        "version %lld, \"%s\". Give what oracles/vectors.py wrote.",
-                       path, DP_SCHEMA_VERSION, schema, (long long)version, kind);
+                       path, VERSION, schema, (long long)version, kind);
     const df_status status = dp_record_read(out->file, path, "/provenance", &provenance, err);
     cJSON_Delete(provenance);
     return status == DF_OK ? dp_h5_list(out->file, path, DP_VECTOR_MOST, &out->parts, err) : status;

@@ -87,9 +87,10 @@ class OracleWriter:
         if not 1 <= tensor.dim() <= 4 or tensor.numel() == 0:
             raise ValueError(f"{name}: shape {list(tensor.shape)} is not of rank 1 to 4 with at least one element")
         logical, array = storage(tensor)
-        block = max(1, CHUNK_BYTES // (array.nbytes // len(array)))
+        # blocks of equal size, since HDF5 stores the last one in full
+        block = -(-len(array) // min(len(array), -(-array.nbytes // CHUNK_BYTES)))
         dataset = self.file.create_dataset(
-            name, data=array, chunks=(min(len(array), block), *array.shape[1:]), maxshape=array.shape,
+            name, data=array, chunks=(block, *array.shape[1:]), maxshape=array.shape,
             fletcher32=True, track_times=False,
         )  # fmt: skip
         dataset.attrs.create("logical_dtype", text(logical))

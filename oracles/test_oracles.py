@@ -30,7 +30,8 @@ import rope
 from inputs import make_inputs
 from lift import Float64Only, LiftError
 from refusal import Refused
-from stages import stored_whole
+from sketch import PROJECTIONS, sketch, words
+from stages import FULL_STAGES, Storage
 from test_config_rules import RULES, edited
 from test_support import LAYERS, make_checkpoint, recompute
 from weights import Tensors
@@ -389,15 +390,58 @@ class TheFile(OracleTest):
         self.assertEqual(self.generate(self.checkpoint("conv-3"), "--sample-stride", 7)[0], 0)
         self.assertEqual(self.generate(self.folder / "conv-3", out="full.h5")[0], 0)
         with h5py.File(self.folder / "out.h5") as file, h5py.File(self.folder / "full.h5") as full:
-            self.assertEqual(dict(file.attrs), {"schema": b"dflash-parity", "schema_version": 1, "kind": b"oracle"})
+            self.assertEqual(dict(file.attrs), {"schema": b"dflash-parity", "schema_version": 2, "kind": b"oracle"})
             names = [set(file["stages"][run]) for run in ("float64", "float32", "bfloat16")]
             self.assertEqual(names[0], set(generate.stage_names(LAYERS, "dflash2", [])))
             self.assertTrue(names[0] == names[1] == names[2])
             datasets = []
             file.visititems(lambda name, item: datasets.append(name) if isinstance(item, h5py.Dataset) else None)
             for name in datasets:
+                group, _, stage = name.partition("/")
                 with self.subTest(name=name):
-                    self.check_dataset(file[name], full[name])
+                    if group in ("rows", "sketch"):
+                        self.check_companion(file, name, full)
+                    else:
+                        self.check_dataset(file[name], full[name])
+            sampled = {name for name, item in file["stages/float64"].items() if "sample_stride" in item.attrs}
+            self.assertTrue(sampled)
+            self.assertEqual(set(file["rows/float64"]), sampled)
+            for run in ("float64", "float32", "bfloat16"):
+                self.assertEqual(set(file["sketch"][run]), sampled)
+
+    def check_companion(self, file, name, full):
+        """Rows stored whole, and sketches, against the oracle that stores the stage whole."""
+        group, run, stage = name.split("/")
+        dataset, whole = file[name], full[f"stages/{run}/{stage}"]
+        self.assertTrue(dataset.fletcher32)
+        values = whole[()]
+        if whole.attrs["logical_dtype"] == b"bfloat16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        width = math.prod(values.shape[2:] if stage.startswith("kv.") else values.shape[1:])
+        rows = values.reshape(-1, width).astype(np.float64)
+        if group == "rows":
+            np.testing.assert_array_equal(dataset[()].reshape(-1, width), rows[dataset.attrs["rows"]])
+            return
+        found = dataset[()]
+        self.assertEqual(found.shape, (len(rows), PROJECTIONS + 1))
+        expected = sketch(stage, int(file["sketch"].attrs["seed"]), torch.from_numpy(values))
+        np.testing.assert_allclose(found, expected, rtol=0 if run != "bfloat16" else 1e-6, atol=1e-6)
+        np.testing.assert_allclose(found[:, -1], np.sqrt((rows**2).mean(axis=1)), rtol=1e-6)
+
+    def test_the_signs_of_a_sketch_are_those_of_the_format_page(self):
+        self.assertEqual([hex(word) for word in words(0x273159110238FEC5, 0, 2).tolist()],
+                         ["0x951c890536dece5e", "0x4b73b744ef20617c"])  # fmt: skip
+        one = sketch("final", 1, torch.eye(70, dtype=torch.float64))[:, :PROJECTIONS]
+        self.assertEqual(set(np.abs(one).reshape(-1)), {1.0})
+        self.assertLess(abs(one.mean()), 0.25)
+
+    def test_a_large_dataset_is_cut_into_blocks_of_rows(self):
+        with mock.patch.object(h5out, "CHUNK_BYTES", 100), h5out.oracle_file(self.folder / "blocks.h5") as writer:
+            writer.tensor("stages/float64/final", torch.arange(70, dtype=torch.float64).reshape(10, 7))
+            writer.tensor("stages/float64/kv.k", torch.ones(100, dtype=torch.float64))
+        with h5py.File(self.folder / "blocks.h5") as file:
+            self.assertEqual(file["stages/float64/final"].chunks, (2, 7))
+            self.assertEqual(file["stages/float64/kv.k"].chunks, (13,))
 
     def check_dataset(self, dataset, full):
         stored = dataset[()]
@@ -413,7 +457,8 @@ class TheFile(OracleTest):
         if "sample_stride" in dataset.attrs:
             offset, stride = dataset.attrs["sample_offset"], dataset.attrs["sample_stride"]
             self.assertEqual(tuple(dataset.attrs["full_shape"]), full.shape)
-            self.assertFalse(stored_whole(dataset.name.rsplit("/", 1)[1]))
+            storage = Storage(stride=7, full_stages=list(FULL_STAGES), seed=5, context=24)
+            self.assertTrue(storage.sampled(dataset.name.rsplit("/", 1)[1], list(full.shape)))
             np.testing.assert_array_equal(stored, full[()].reshape(-1)[offset::stride])
         else:
             np.testing.assert_array_equal(stored, full[()])

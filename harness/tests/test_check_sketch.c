@@ -7,6 +7,7 @@
 #include "seen.h"
 #include "proposal.h"
 #include "sketch_check.h"
+#include "store_h5.h"
 #include "store_sketch.h"
 
 #include <math.h>
@@ -123,6 +124,53 @@ START_TEST(a_sampled_stage_without_its_companions_is_refused) {
     copy_sampled();
     sf_set_int("/sketch", "seed", 7);
     scratch_expect_stop(DP_REFUSED, "oracle.sketch", "a projection of it", NULL, NULL);
+}
+END_TEST
+
+/* Writes a dataset of float64 again in chunks of that shape, everything else as it was. */
+static void cut(const char *object, const hsize_t chunk[2]) {
+    const hid_t file = sf_edit(), old = H5Dopen2(file, object, H5P_DEFAULT), space = H5Dget_space(old);
+    const hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+    int64_t count;
+    H5Pset_chunk(list, 2, chunk);
+    H5Pset_fletcher32(list);
+    char digest[65];
+    df_error err;
+    ck_assert_int_eq(dp_h5_text_attribute(old, object, "sha256", digest, sizeof digest, &err), DF_OK);
+    H5Dclose(old);
+    ck_assert_int_ge(H5Fclose(file), 0);
+    double *value = scratch_values(object, &count);
+    const hid_t again = sf_edit();
+    ck_assert_int_ge(H5Ldelete(again, object, H5P_DEFAULT), 0);
+    const hid_t dataset = H5Dcreate2(again, object, H5T_IEEE_F64LE, space, H5P_DEFAULT, list, H5P_DEFAULT);
+    ck_assert_int_ge(H5Dwrite(dataset, H5T_IEEE_F64LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, value), 0);
+    const char *const text[2][2] = {{"logical_dtype", "float64"}, {"sha256", digest}};
+    for (int i = 0; i < 2; i++) {
+        const hid_t type = H5Tcopy(H5T_C_S1), scalar = H5Screate(H5S_SCALAR);
+        H5Tset_size(type, strlen(text[i][1]));
+        const hid_t at = H5Acreate2(dataset, text[i][0], type, scalar, H5P_DEFAULT, H5P_DEFAULT);
+        ck_assert_int_ge(H5Awrite(at, type, text[i][1]), 0);
+        H5Aclose(at);
+        H5Sclose(scalar);
+        H5Tclose(type);
+    }
+    H5Dclose(dataset);
+    H5Pclose(list);
+    H5Sclose(space);
+    ck_assert_int_ge(H5Fclose(again), 0);
+    free(value);
+}
+
+START_TEST(a_dataset_may_be_cut_into_blocks_of_whole_rows_alone) {
+    static const hsize_t rows[] = {1, 2, 3}; /* of 5, so that the last block of two is not full */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        copy_sampled();
+        cut("/stages/float64/final", (const hsize_t[]){rows[i], STAGE_WIDTH});
+        scratch_expect_pass();
+    }
+    copy_sampled();
+    cut("/stages/float64/final", (const hsize_t[]){5, STAGE_WIDTH / 2});
+    scratch_expect_stop(DP_REFUSED, "oracle.dataset.layout", "final", "chunks of whole rows", NULL);
 }
 END_TEST
 
@@ -282,6 +330,7 @@ void check_add_sketches(Suite *suite) {
     tcase_add_test(tests, a_sample_that_is_not_its_rows_value_is_refused);
     tcase_add_test(tests, a_record_that_widens_a_sketch_is_a_contradiction);
     tcase_add_test(tests, a_sampled_stage_without_its_companions_is_refused);
+    tcase_add_test(tests, a_dataset_may_be_cut_into_blocks_of_whole_rows_alone);
     tcase_add_test(tests, a_correct_run_agrees_with_every_sketch);
     tcase_add_test(tests, one_column_off_in_any_stage_is_seen);
     tcase_add_test(tests, one_value_off_anywhere_is_seen_and_its_row_named);

@@ -32,7 +32,7 @@ START_TEST(inspect_shows_a_recording) {
     char path[SCRATCH_PATH];
     scratch_path("run.h5", path);
     child_expect(CHILD("record", "--case", "tiny-dspark", "--out", path), 0, NULL, "");
-    child_expect(CHILD("inspect", path), 0, "schema dflash-parity, version 1, kind recording", "");
+    child_expect(CHILD("inspect", path), 0, "schema dflash-parity, version 2, kind recording", "");
     child_expect(CHILD("inspect", path), 0, "engine.isa ", "");
     child_expect(CHILD("inspect", path), 0, "target_layer_ids ", "");
     child_expect(CHILD("inspect", path, "-k", "nothing"), 5, "", "matches nothing");

@@ -77,6 +77,8 @@ START_TEST(a_pass_that_did_not_compare_the_stage_is_not_the_last_good) {
     cJSON_Delete(cJSON_DetachItemViaPointer(result_at(filtered, "cases/0/stages"), page_stage(filtered, "final")));
     set_count(filtered, "stages_compared", -1);
     set_count(filtered, "stages_isolated", -1);
+    set_count(filtered, "coverage/stages_whole", -1);
+    set_count(filtered, "coverage/alone_fed", -1);
     pm_add(pm_good(), day1, "whole");
     pm_add(filtered, day2, "filtered");
     pm_add(pm_bad("final"), day3, "bad");
@@ -92,6 +94,7 @@ static cJSON *without_isolated(const char *name) {
     cJSON_ReplaceItemInObjectCaseSensitive(stage, "isolated", cJSON_CreateNull());
     cJSON_ReplaceItemInObjectCaseSensitive(stage, "share", cJSON_CreateNull());
     set_count(document, "stages_isolated", -1);
+    set_count(document, "coverage/alone_fed", -1);
     return document;
 }
 

@@ -225,6 +225,7 @@ static void multiply_stages(cJSON *document, int count) {
 START_TEST(markdown_of_a_huge_case_is_short_and_still_names_the_stage) {
     cJSON *document = result_check(RESULT_FAIL), *environment = result_at(document, "environment");
     multiply_stages(document, 3000);
+    cJSON_DeleteItemFromObjectCaseSensitive(result_at(document, "cases/0"), "coverage"); /* it was of fewer stages */
     for (int i = 0; i < 60; i++) {
         char name[32];
         snprintf(name, sizeof name, "fact%d", i);
