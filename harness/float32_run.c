@@ -18,13 +18,6 @@ typedef struct subject {
     df_error *err;
 } subject;
 
-static df_status widen(const float *from, size_t n, double **out, df_error *err) {
-    *out = malloc((n > 0 ? n : 1) * sizeof **out);
-    if (*out == NULL) return df_fail_memory(err, "the inputs", n * sizeof **out);
-    for (size_t i = 0; i < n; i++) (*out)[i] = (double)from[i];
-    return DF_OK;
-}
-
 static df_status read_values(subject *s) {
     for (int i = 0; i < s->in->stages.count; i++) {
         const dp_stage_spec *spec = &s->in->stages.spec[i];
@@ -65,17 +58,19 @@ static df_status judge(const subject *s, const dp_stage_spec *spec, const dp_sta
         alone.worst_bound, alone.noise_bar, alone.noise);
 }
 
-df_status dp_float32_run_check(const dp_admission *in, df_draft *draft, const df_table *head, df_pool *pool,
-                               const char *filter, df_error *err) {
+df_status dp_float32_run_check(const dp_admission *in, df_draft *draft, const df_table *head, const df_table *embedding,
+                               df_pool *pool, const char *filter, df_error *err) {
     const df_config *c = &in->config;
     subject s = {.in = in, .pool = pool, .err = err};
     df_status status = read_values(&s);
     if (status == DF_OK)
-        status = widen(in->taps, (size_t)in->context * (size_t)c->n_taps * (size_t)c->hidden, &s.taps, err);
-    if (status == DF_OK) status = widen(in->noise, (size_t)c->block * (size_t)c->hidden, &s.noise, err);
+        status = dp_widen(in->taps, (size_t)in->context * (size_t)c->n_taps * (size_t)c->hidden, &s.taps, err);
+    if (status == DF_OK) status = dp_widen(in->noise, (size_t)c->block * (size_t)c->hidden, &s.noise, err);
     s.evaluation = (dp_evaluation){.model = dp_class_model_any_order(),
                                    .draft = draft,
                                    .head = head,
+                                   .embedding = embedding,
+                                   .ids = in->ids,
                                    .taps = s.taps,
                                    .noise = s.noise,
                                    .pos = in->pos,

@@ -14,8 +14,8 @@
 #include "draft.h"
 
 /* Refused ("oracle.float32"): a stage of the run that does not follow, of those that `filter` matches (NULL: all).
- * `draft` and `head` (NULL: none) are on the CPU. */
-df_status dp_float32_run_check(const dp_admission *in, df_draft *draft, const df_table *head, df_pool *pool,
-                               const char *filter, df_error *err);
+ * `draft`, `head` and `embedding` (NULL: none) are on the CPU. */
+df_status dp_float32_run_check(const dp_admission *in, df_draft *draft, const df_table *head, const df_table *embedding,
+                               df_pool *pool, const char *filter, df_error *err);
 
 #endif

@@ -164,13 +164,6 @@ static df_status collect_given(run *r) {
     return DF_OK;
 }
 
-static df_status widen(const float *from, size_t n, double **out, df_error *err) {
-    *out = malloc(n * sizeof **out);
-    if (*out == NULL) return df_fail_memory(err, "the inputs", n * sizeof **out);
-    for (size_t i = 0; i < n; i++) (*out)[i] = (double)from[i];
-    return DF_OK;
-}
-
 /* ---- Judging -------------------------------------------------------------------------------------------------------
  */
 
@@ -287,8 +280,9 @@ df_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, 
     const df_config *c = &r.in->config;
     const size_t hidden = (size_t)c->hidden;
     df_status status = read_oracle(&r);
-    if (status == DF_OK) status = widen(r.in->taps, (size_t)r.in->context * (size_t)c->n_taps * hidden, &r.taps, err);
-    if (status == DF_OK) status = widen(r.in->noise, (size_t)c->block * hidden, &r.noise, err);
+    if (status == DF_OK)
+        status = dp_widen(r.in->taps, (size_t)r.in->context * (size_t)c->n_taps * hidden, &r.taps, err);
+    if (status == DF_OK) status = dp_widen(r.in->noise, (size_t)c->block * hidden, &r.noise, err);
     if (status == DF_OK) status = run_forward(&r);
     if (status == DF_OK) status = read_cache(&r);
     take_recorded(&r);

@@ -328,8 +328,8 @@ static df_status compare_arms(const check *c, dp_result *out) {
 static df_status check_float32_run(const check *c, dp_result *out) {
     const bool apart = c->witness != NULL;
     const df_status status =
-        dp_float32_run_check(&c->in, apart ? c->witness : c->draft, apart ? c->witness_head : c->head, c->engine->pool,
-                             c->options->filter, c->err);
+        dp_float32_run_check(&c->in, apart ? c->witness : c->draft, apart ? c->witness_head : c->head,
+                             apart ? c->witness_embedding : c->embedding, c->engine->pool, c->options->filter, c->err);
     if (status == DF_OK) return DF_OK;
     out->stage_count = out->arm_count = out->isolated_count = out->layer_count = out->warnings = 0;
     dp_plot_data_release(&out->plot);

@@ -81,3 +81,10 @@ void dp_stage_values_release(dp_stage_values *values) {
     free(values->item);
     *values = (dp_stage_values){.item = NULL};
 }
+
+df_status dp_widen(const float *from, size_t n, double **out, df_error *err) {
+    *out = malloc((n > 0 ? n : 1) * sizeof **out);
+    if (*out == NULL) return df_fail_memory(err, "the inputs", n * sizeof **out);
+    for (size_t i = 0; i < n; i++) (*out)[i] = (double)from[i];
+    return DF_OK;
+}

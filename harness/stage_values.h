@@ -38,4 +38,7 @@ df_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *rec
 const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, df_stage stage, int layer);
 void dp_stage_values_release(dp_stage_values *values);
 
+/* Inputs of a run as formulas take them: *out is a copy of from[n] in double, the caller's to free. */
+df_status dp_widen(const float *from, size_t n, double **out, df_error *err);
+
 #endif
