@@ -65,7 +65,8 @@ static int64_t row_end(const dp_array *want, int64_t first, int64_t row_length) 
 static double relative(double error, double rms) { return error == 0.0 ? 0.0 : rms > 0.0 ? error / rms : INFINITY; }
 
 df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err) {
-    *out = (dp_difference){.count = want->count, .worst = -1};
+    /* the largest of a few samples is not the row's, but no row's largest is below its rms */
+    *out = (dp_difference){.count = want->count, .worst = -1, .largest_in_row = want->rms != NULL ? 1.0 : 0.0};
     double *ulps = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof *ulps);
     if (ulps == NULL) return df_fail_memory(err, "a stage's errors", (size_t)want->count * sizeof *ulps);
     double error_square = 0.0, norm_square = 0.0, want_square = 0.0, got_square = 0.0, dot = 0.0;

@@ -20,7 +20,8 @@ typedef struct dp_difference {
     double l2_rel;                       /* |got - want|_2 / |want|_2 */
     double cosine;                       /* of got and want as vectors; 1 when both are zero, 0 when one is */
     double ulp_median, ulp_p99, ulp_max; /* |got - want| in units of the last place of float32 at want */
-    double largest_in_row; /* largest |want| / rms of its row: how much one rounding of the result can be worth */
+    double largest_in_row; /* largest |want| / rms of its row, at least 1 where samples stand for it: how much one
+                              rounding of the result can be worth */
     int64_t worst; /* flat index, in the full tensor, of the element with the largest max_rel (or the first NaN or
                       infinity) */
     double worst_got, worst_want;

@@ -106,6 +106,19 @@ START_TEST(a_sampled_tensor_is_measured_where_it_is_stored) {
 }
 END_TEST
 
+START_TEST(a_row_has_a_value_of_its_rms_where_samples_miss_it) {
+    double want[] = {0.25}, rms[] = {2};
+    const double got[] = {0.5};
+    dp_array array = {
+        .rank = 2, .dim = {1, 4}, .total = 4, .stride = 4, .offset = 1, .count = 1, .value = want, .rms = rms};
+    const dp_difference small = compare_run(got, &array, 4);
+    near(small.max_rel, 0.125);
+    near(small.largest_in_row, 1.0);
+    want[0] = 6;
+    near(compare_run(got, &array, 4).largest_in_row, 3.0);
+}
+END_TEST
+
 START_TEST(a_sample_may_end_exactly_on_the_last_element) {
     float full[10];
     for (int i = 0; i < 10; i++) full[i] = (float)(i * i);
@@ -248,6 +261,7 @@ Suite *suite_compare(void) {
     tcase_add_test(tests, a_rows_scale_is_its_own);
     tcase_add_test(tests, a_row_is_a_token_and_every_frequency_is_a_row);
     tcase_add_test(tests, a_sampled_tensor_is_measured_where_it_is_stored);
+    tcase_add_test(tests, a_row_has_a_value_of_its_rms_where_samples_miss_it);
     tcase_add_test(tests, a_sample_may_end_exactly_on_the_last_element);
     tcase_add_test(tests, nan_and_infinity_are_counted_and_the_first_is_named);
     tcase_add_test(tests, a_tensor_of_nan_alone_still_counts_every_one);
