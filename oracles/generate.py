@@ -39,7 +39,7 @@ from h5out import oracle_file
 from head import split_source
 from inputs import PROFILES, make_anchor, make_inputs
 from lift import LiftError
-from orders import CHAIN, ORDERS, spread
+from orders import CHAIN, ORDERS, distances, spread
 from precision import MODES
 from proposals import NearTie, Proposer, check_margins
 from refusal import Refused
@@ -57,12 +57,6 @@ POSITION_LIMIT = 1 << 24  # beyond it float32 no longer holds every integer posi
 
 # A float32 run this far from float64 is not a bracket but a mistake in the lifting or in the weights.
 FLOAT32_LIMIT = 1e-3
-
-
-def relative_l2(value: torch.Tensor, truth: torch.Tensor) -> float:
-    norm = truth.norm().item()
-    distance = (value.double() - truth).norm().item()
-    return distance / norm if norm else float(distance != 0)
 
 
 def portable(path: Path) -> str:
@@ -219,7 +213,7 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
                 raise RuntimeError(
                     f"stage {name} has shape {list(runs[run][name].shape)} in {run}, {list(truth.shape)} in float64"
                 )
-        single, half = (relative_l2(runs[run][name], truth.double()) for run in ("float32", "bfloat16"))
+        single, half = (distances(name, runs[run][name], truth)[0] for run in ("float32", "bfloat16"))
         if single > FLOAT32_LIMIT:
             raise Refused(
                 f"stage {name}: the float32 run is {single:.3g} away from float64 (relative L2), more than "

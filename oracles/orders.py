@@ -19,7 +19,6 @@ from capture import Capture
 from proposals import INTEGER_STAGES, NearTie
 from sketch import sketch_distances
 from stages import row_length
-from transformers import DynamicCache
 
 ORDERS = 7  # beside the reference's own
 # Squares that a norm adds one after another before the partial sums meet. torch adds them in dozens of lanes, a few in
@@ -112,13 +111,9 @@ def distances(name: str, value: torch.Tensor, truth: torch.Tensor) -> tuple[floa
 def one_order(runner, proposer, order: int) -> dict[str, torch.Tensor]:
     with Reordered(order) as reordered:
         with runner.arithmetic(), Capture(runner.model, runner.rotary_dim).attached() as capture:
-            cache = DynamicCache()
-            runner.forward(cache=cache)
+            _, kept = runner.cached()
             reordered.check(len(runner.model.layers))
-            cache.crop(-runner.noise.shape[1])
-        stages = capture.stages
-        stages["kv.k"] = torch.stack([layer.keys[0].transpose(0, 1) for layer in cache.layers])
-        stages["kv.v"] = torch.stack([layer.values[0].transpose(0, 1) for layer in cache.layers])
+        stages = capture.stages | kept
         if proposer is not None:
             stages |= proposer.run(runner, stages["final"])
     return stages

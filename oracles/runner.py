@@ -90,6 +90,15 @@ class Runner:
             use_cache=cache is not None,
         )
 
+    def cached(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """One forward over an empty cache, and the context's rows that it leaves there. The cache is made without the
+        config and keeps every row in every layer; one with it drops what a window cannot see."""
+        cache = DynamicCache()
+        final = self.forward(cache=cache)
+        cache.crop(-self.noise.shape[1])
+        held = (("kv.k", [layer.keys for layer in cache.layers]), ("kv.v", [layer.values for layer in cache.layers]))
+        return final, {name: torch.stack([rows[0].transpose(0, 1) for rows in layers]) for name, layers in held}
+
     def run_observed(self) -> dict[str, torch.Tensor]:
         """The stages up to `final`, after proving that observing and caching changed no bit of the run."""
         with self.arithmetic():
@@ -98,16 +107,12 @@ class Runner:
             observed = self.forward()
         self._check_lift()
         with self.arithmetic():
-            # a cache without the config keeps every row in every layer; one with it drops what a window cannot see
-            cache = DynamicCache()
-            cached = self.forward(cache=cache)
-            cache.crop(-self.noise.shape[1])
+            cached, kept = self.cached()
         stages = capture.stages
         if self.embedded:
             stages["input"] = self.noise[0].clone()
         stages["rope.inv_freq"] = self.model.rotary_emb.inv_freq.detach().clone()
-        stages["kv.k"] = torch.stack([layer.keys[0].transpose(0, 1) for layer in cache.layers])
-        stages["kv.v"] = torch.stack([layer.values[0].transpose(0, 1) for layer in cache.layers])
+        stages |= kept
         self.check_stages(stages)
         for what, other in (("observing", observed), ("caching", cached), ("recording final", stages["final"][None])):
             if not torch.equal(plain, other):
