@@ -50,7 +50,7 @@ static herr_t copy_attribute(hid_t from, const char *name, const H5A_info_t *inf
 
 /* The good file in the newest format that this libhdf5 writes: superblock version 3. */
 static void write_newest(hsize_t user_block) {
-    static const char *const objects[] = {"geometry", "provenance", "inputs", "stages"};
+    static const char *const objects[] = {"geometry", "provenance", "inputs", "stages", "sketch"};
     char old[sizeof sf_path + 8];
     snprintf(old, sizeof old, "%s.old", sf_path);
     sf_write_good();
