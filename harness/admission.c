@@ -159,13 +159,17 @@ static df_status check_stage_list(const dp_admission *a, df_error *err) {
 /* A sampled stage is judged by its sketch too, whose L2 is that of the whole stage, where the samples are a few of it.
  */
 static df_status check_sketch(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine,
-                              dp_difference *coarse, dp_difference *sketch, dp_spread *spread, df_error *err) {
+                              dp_difference *coarse, dp_difference *sketch, dp_spread *spread, double *most_in_row,
+                              df_error *err) {
     dp_difference half;
     dp_contradiction wrong;
     TRY(dp_sketch_check(a->oracle, spec, err));
     TRY(dp_sketch_brackets(a->oracle, spec, sketch, &half, &spread->own.l2, err));
     fine->l2_rel = sketch->l2_rel;
     coarse->l2_rel = half.l2_rel;
+    coarse->rows = half.rows;
+    fine->largest_in_row = fmax(fine->largest_in_row, 1.0); /* its row's largest element has its rms at least, */
+    *most_in_row = sqrt((double)dp_row_length(spec->stage, spec->rank, spec->dim)); /* and its norm at most */
     /* The largest of a few samples is not the stage's, which `fine` counts; a row's own error bounds that from below.
      */
     coarse->max_rel = fmax(coarse->max_rel, half.max_rel);
@@ -186,18 +190,23 @@ static df_status check_sketch(const dp_admission *a, const dp_stage_spec *spec, 
 static df_status check_bracket(const dp_admission *a, const dp_stage_spec *spec, dp_difference *fine,
                                dp_difference *sketch, dp_spread *spread, df_error *err) {
     dp_array truth = {.value = NULL}, bf16 = {.value = NULL};
-    dp_difference coarse;
+    dp_difference coarse, judged;
     dp_contradiction wrong;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
     df_status status = dp_oracle_stage(a->oracle, DP_RUN_F64, spec->name, &truth, err);
     if (status == DF_OK) status = dp_oracle_stage(a->oracle, DP_RUN_BF16, spec->name, &bf16, err);
     if (status == DF_OK) status = dp_bracket_measure(a->oracle, spec, &truth, fine, spread, err);
     if (status == DF_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
-    if (status == DF_OK && truth.rms != NULL) status = check_sketch(a, spec, fine, &coarse, sketch, spread, err);
+    double most_in_row = status == DF_OK ? fine->largest_in_row : 0.0;
+    if (status == DF_OK && truth.rms != NULL)
+        status = check_sketch(a, spec, fine, &coarse, sketch, spread, &most_in_row, err);
+    judged = *fine; /* what is claimed of the elements that are not seen may lie at their largest */
+    judged.largest_in_row = most_in_row;
     if (status == DF_OK) spread->coarse = (dp_distance){coarse.l2_rel, coarse.max_rel};
+    if (status == DF_OK) spread->rows = coarse.rows;
     if (status == DF_OK && spec->stage == DF_STAGE_ROPE_INV_FREQ)
         status = dp_bracket_frequencies(a->oracle, &a->config.rope, spec, &truth, err);
-    else if (status == DF_OK && dp_runs_contradict(spec->stage, fine, &coarse, &wrong)) {
+    else if (status == DF_OK && dp_runs_contradict(spec->stage, &judged, &coarse, &wrong)) {
         if (wrong.coarse)
             status = df_fail(err, DF_ERR_REFUSED, "oracle.bfloat16",
                              "Stage %s of %s: the reference's bfloat16 run is %.3g (%s) from its float64 run: expected "

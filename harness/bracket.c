@@ -39,6 +39,7 @@ df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec,
     if (status == DF_OK) {
         *spread = (dp_spread){.own = {out->l2_rel, out->max_rel},
                               .claimed = {largest[0], largest[1]},
+                              .row = dp_largest_row(truth, row),
                               .whole = truth->count == truth->total,
                               .measured = true};
         out->l2_rel = fmax(out->l2_rel, largest[0]);

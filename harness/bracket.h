@@ -21,6 +21,8 @@ typedef struct dp_spread {
     dp_distance own;     /* its float32 run, as measured */
     dp_distance claimed; /* the largest of its float32 orders, that run included, as the oracle records it */
     dp_distance coarse;  /* its bfloat16 run */
+    double rows;         /* how many rows decide the distance of its bfloat16 run (compare.h) */
+    double row;          /* rms of the largest row of its float64 run */
     bool whole;          /* every element of the stage is stored: measured and recorded are of the same elements */
     bool measured;       /* false: integers, which have no spread */
 } dp_spread;
@@ -30,7 +32,7 @@ typedef struct dp_spread {
 df_status dp_bracket_recorded(const dp_oracle *oracle, const char *label, double out[2], df_error *err);
 
 /* The reference's float32 run against `truth`, its float64 run of the same stage, raised to the largest of its orders;
- * sets own, claimed, whole and measured of *spread.
+ * sets own, claimed, row, whole and measured of *spread.
  * Codes: "provenance.orders" and those of dp_oracle_stage. */
 df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
                              dp_difference *out, dp_spread *spread, df_error *err);

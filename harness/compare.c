@@ -61,19 +61,31 @@ static int64_t row_end(const dp_array *want, int64_t first, int64_t row_length) 
     return end;
 }
 
+double dp_largest_row(const dp_array *want, int64_t row_length) {
+    double largest = 0.0;
+    for (int64_t first = 0, end; first < want->count; first = end) {
+        end = row_end(want, first, row_length);
+        largest = fmax(largest, row_rms(want, first, end, row_length));
+    }
+    return largest;
+}
+
 /* Relative to the row's rms; a zero row admits no error at all. */
 static double relative(double error, double rms) { return error == 0.0 ? 0.0 : rms > 0.0 ? error / rms : INFINITY; }
+
+double dp_deciding(double square, double fourth) { return fourth > 0.0 ? square * square / fourth : 0.0; }
 
 df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err) {
     /* the largest of a few samples is not the row's, but no row's largest is below its rms */
     *out = (dp_difference){.count = want->count, .worst = -1, .largest_in_row = want->rms != NULL ? 1.0 : 0.0};
     double *ulps = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof *ulps);
     if (ulps == NULL) return df_fail_memory(err, "a stage's errors", (size_t)want->count * sizeof *ulps);
-    double error_square = 0.0, norm_square = 0.0, want_square = 0.0, got_square = 0.0, dot = 0.0;
+    double error_square = 0.0, error_fourth = 0.0, norm_square = 0.0, want_square = 0.0, got_square = 0.0, dot = 0.0;
     int64_t measured = 0;
     for (int64_t first = 0, end; first < want->count; first = end) {
         end = row_end(want, first, row_length);
         const double rms = row_rms(want, first, end, row_length);
+        const double before = error_square;
         norm_square += rms * rms * (double)(end - first);
         for (int64_t i = first; i < end; i++) {
             const double g = got[i], w = want->value[i];
@@ -99,7 +111,9 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
             got_square += g * g;
             dot += g * w;
         }
+        error_fourth += (error_square - before) * (error_square - before);
     }
+    out->rows = dp_deciding(error_square, error_fourth);
     out->l2_rel = relative(sqrt(error_square), sqrt(want->rms != NULL ? norm_square : want_square));
     if (want_square == 0.0 || got_square == 0.0)
         out->cosine = want_square == got_square ? 1.0 : 0.0; /* a zero vector points nowhere */

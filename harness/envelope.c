@@ -54,7 +54,8 @@ static const dp_rule rules[DP_RULE_COUNT] = {
         {"bfloat16 ceiling", 0x1p-4,
          "The bfloat16 run is the yardstick of the float32 run only while it is right itself. With half of its 8 bits "
          "left it is 2^-4 away; what it is further away than that, because it chose other ids or is wrong, widens "
-         "nothing. For the largest error the same share of the row's largest value.",
+         "nothing. The largest error counts up to the row's largest value (the bfloat16 limit): errors are of the size "
+         "of the terms, so that a row that is small has few bits left where the stage has most.",
          "half of bfloat16's significand; widest stored error before any choice of ids 4.3e-2"},
     [DP_RULE_BF16_LIMIT] = {"bfloat16 limit", 1.0,
                             "A relative L2 of 1 is the error of answering zero: a run further away than that computed "
@@ -91,8 +92,10 @@ static const dp_rule rules[DP_RULE_COUNT] = {
     [DP_RULE_AMPLIFICATION] =
         {"amplification shown by bfloat16", 4.0,
          "A stage that amplifies relative errors does so in every precision, and the bfloat16 run shows by how much. "
-         "It is a run that the file brings along, so that it excuses no more than a second factor of 4.",
-         "the factor of growth once more"},
+         "It is a run that the file brings along, so that it excuses no more than a second factor of 4; attention, "
+         "whose "
+         "softmax amplifies by the size of its scores, up to the largest score that its operands allow.",
+         "the factor of growth once more; for scores Cauchy-Schwarz (spread.c), 745 in tiny-sharp"},
     [DP_RULE_LINE] =
         {"spread out of line", 4.0,
          "The runs are followed through all stages, so what the own run was lucky by at one it is lucky by at those "
@@ -228,7 +231,7 @@ bool dp_runs_contradict(df_stage stage, const dp_difference *fine, const dp_diff
     if (!(out->found <= out->allowed)) return true;
     *out = (dp_contradiction){.measure = "largest error relative to the row's rms",
                               .found = fine->max_rel,
-                              .allowed = fmax(rounding * largest, peak * fmin(coarse->max_rel, ceiling * largest)),
+                              .allowed = fmax(rounding * largest, peak * fmin(coarse->max_rel, limit * largest)),
                               .share = peak};
     return !(out->found <= out->allowed);
 }

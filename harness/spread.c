@@ -15,6 +15,7 @@ typedef struct course {
     double inherited;         /* the largest claim of the stages that it is computed from, relative L2 */
     double inherited_peak;    /* the same, largest error */
     double inherited_coarse;  /* the same of the bfloat16 run's distances, relative L2 */
+    double amplification;     /* the most that the bfloat16 run's growth excuses */
 } course;
 
 typedef struct subject {
@@ -55,6 +56,23 @@ static void join(const subject *s, int to, df_stage from, int layer) {
     b->inherited_coarse = largest(b->inherited_coarse, s->spread[at].coarse.l2);
 }
 
+/* Rms of the largest row of a layer's stage. */
+static double row_of(const subject *s, df_stage stage, int layer) {
+    char name[DF_STAGE_NAME_MAX];
+    const dp_stage_spec *spec = dp_stage_set_find(s->stages, df_stage_name(stage, layer, name));
+    return spec != NULL ? s->spread[spec - s->stages->spec].row : 0.0;
+}
+
+/* By how much a stage can amplify. Softmax makes an error in a score a relative error of its weight; relative errors of
+ * a query and its key, of length |q| and |k|, move their score by up to them times |q| |k| / sqrt(hd) (Cauchy-Schwarz),
+ * where |q| = sqrt(hd) rms(q). The float64 run gives the sizes. */
+static double amplification(const subject *s, const df_config *config, const dp_stage_spec *spec) {
+    const double any = dp_rule_value(DP_RULE_AMPLIFICATION);
+    if (spec->stage != DF_STAGE_ATTN_CONTEXT) return any;
+    const double q = row_of(s, DF_STAGE_ATTN_Q_ROPE, spec->layer), k = row_of(s, DF_STAGE_ATTN_K_ROPE, spec->layer);
+    return largest(any, q * k * sqrt((double)config->head_dim));
+}
+
 static void follow(const subject *s, const df_config *config) {
     for (int i = 0; i < s->stages->count; i++)
         s->course[i] = (course){.luck = {over(s->spread[i].claimed.l2, s->spread[i].own.l2),
@@ -63,6 +81,7 @@ static void follow(const subject *s, const df_config *config) {
     for (int i = 0; i < s->stages->count; i++) {
         const dp_stage_spec *spec = &s->stages->spec[i];
         if (!s->spread[i].measured || is_table(spec->stage)) continue;
+        s->course[i].amplification = amplification(s, config, spec);
         const bool keys = spec->stage == DF_STAGE_KV_K;
         for (int layer = 0; (keys || spec->stage == DF_STAGE_KV_V) && layer < config->n_layers; layer++)
             join(s, i, keys ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V, layer);
@@ -73,17 +92,19 @@ static void follow(const subject *s, const df_config *config) {
 
 /*
  * How many times what it inherits and what its operations cost a stage's spread is. Where the bfloat16 run grows too,
- * the stage amplifies (a difference of large numbers, large scores), which counts up to DP_RULE_AMPLIFICATION. A norm
+ * the stage amplifies (a difference of large numbers, large scores), which counts up to what it can amplify by; beyond
+ * DP_RULE_BF16_CEILING that run has no bits left to tell by how much. A norm
  * makes all rows equally large: where the error lies in small rows, its relative L2 grows up to the error of such a
  * row, of which the largest element is known.
  */
 static double growth(const subject *s, int i) {
     const course *c = &s->course[i];
     const dp_stage_spec *spec = &s->stages->spec[i];
-    const double amplified = fmin(s->spread[i].coarse.l2, dp_rule_value(DP_RULE_BF16_CEILING)) /
-                             largest(c->inherited_coarse, dp_rule_value(DP_RULE_BF16_ROUNDING));
-    const double excuse =
-        c->inherited > 0.0 ? fmin(largest(amplified, 1.0), dp_rule_value(DP_RULE_AMPLIFICATION)) : 1.0;
+    const double coarse = s->spread[i].coarse.l2;
+    const bool saturated = coarse > dp_rule_value(DP_RULE_BF16_CEILING);
+    const double amplified =
+        saturated ? c->amplification : coarse / largest(c->inherited_coarse, dp_rule_value(DP_RULE_BF16_ROUNDING));
+    const double excuse = c->inherited > 0.0 ? fmin(largest(amplified, 1.0), c->amplification) : 1.0;
     const double explained = hypot(c->inherited, dp_own_cost(spec).l2) * excuse;
     const double of_a_row = dp_is_norm(spec->stage) ? c->inherited_peak / dp_rule_value(DP_RULE_PEAK) : 0.0;
     return s->spread[i].claimed.l2 / largest(explained, of_a_row);
@@ -91,9 +112,7 @@ static double growth(const subject *s, int i) {
 
 /* How much further than of many rows a ratio of spreads may lie of these: its logarithm scatters as the inverse root of
  * their number, because errors that a norm hands to a whole row are one draw. `power`: of ratios in the product. */
-static double few_rows(const dp_stage_spec *spec, double power) {
-    return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt((double)dp_distinct_rows(spec)));
-}
+static double few_rows(double rows, double power) { return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt(rows)); }
 
 /* ---- What is refused -----------------------------------------------------------------------------------------------
  */
@@ -129,18 +148,18 @@ static df_status check_own(const subject *s, int i) {
 static df_status check_course(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
     const course *c = &s->course[i];
-    const dp_stage_spec *spec = &s->stages->spec[i];
-    const double grown = growth(s, i), most = dp_rule_value(DP_RULE_GROWTH) * few_rows(spec, 0.5);
+    const double rows = (double)dp_distinct_rows(&s->stages->spec[i]);
+    const double grown = growth(s, i), most = dp_rule_value(DP_RULE_GROWTH) * few_rows(rows, 0.5);
     if (grown > most)
         return refuse(s, i, l2_text, spread->claimed.l2,
                       "what it is computed from and what its own operations round explain less",
                       spread->claimed.l2 / grown * most);
     const double line = c->luck.l2 / c->around.l2 * grown * grown,
-                 straight = dp_rule_value(DP_RULE_LINE) * few_rows(spec, 2.0);
+                 straight = dp_rule_value(DP_RULE_LINE) * few_rows(rows, 2.0);
     if (line > straight)
         return refuse(s, i, l2_text, spread->claimed.l2, "neither the stages around it nor its own run come near",
                       spread->claimed.l2 * cbrt(straight / line));
-    const double peak = c->luck.max / c->around.max, flat = dp_rule_value(DP_RULE_LINE_MAX) * few_rows(spec, 0.5);
+    const double peak = c->luck.max / c->around.max, flat = dp_rule_value(DP_RULE_LINE_MAX) * few_rows(rows, 0.5);
     if (spread->whole && peak > flat)
         return refuse(s, i, max_text, spread->claimed.max, "neither the stages around it nor its own run come near",
                       spread->claimed.max * flat / peak);
@@ -157,19 +176,27 @@ static double middle(double *value, int count) {
     return value[count / 2];
 }
 
+/* Where a model amplifies, the errors of some rows outweigh the others' in every precision. A ratio of neighbours has
+ * them in both its spreads; luck has them alone, and the bfloat16 run shows how many they are. */
+static double deciding_rows(const subject *s, int i) {
+    return fmin((double)dp_distinct_rows(&s->stages->spec[i]), largest(s->spread[i].rows, 1.0));
+}
+
 /* The middle of the luck of all stages, in the L2 measure, or of those that are stored whole in the other, against what
- * it may be for the rows that most of them have. */
+ * it may be for the rows that most of them have. A few stages, residuals of one run, are one draw: the largest errors
+ * have a middle where more than half of the stages are stored whole. */
 static df_status check_middle(const subject *s, bool max, double *luck, double *few) {
-    int count = 0, worst = 0;
+    int count = 0, worst = 0, all = 0;
     for (int i = 0; i < s->stages->count; i++) {
-        const dp_stage_spec *spec = &s->stages->spec[i];
-        if (!s->spread[i].measured || is_table(spec->stage) || (max && !s->spread[i].whole)) continue;
-        few[count] = few_rows(spec, 1.0);
+        if (!s->spread[i].measured || is_table(s->stages->spec[i].stage)) continue;
+        all++;
+        if (max && !s->spread[i].whole) continue;
+        few[count] = few_rows(deciding_rows(s, i), 1.0);
         luck[count] = max ? s->course[i].luck.max : s->course[i].luck.l2;
         if (count == 0 || luck[count] > (max ? s->course[worst].luck.max : s->course[worst].luck.l2)) worst = i;
         count++;
     }
-    if (count == 0) return DF_OK;
+    if (2 * count <= all) return DF_OK;
     const double most = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE) * middle(few, count);
     const double found = middle(luck, count);
     if (found <= most) return DF_OK;

@@ -17,8 +17,8 @@
  * - larger than what the stages before it and the stage's own operations explain (growth),
  * - larger against the own run than at all stages around it, and grown there (out of line),
  * - larger against the own run all over.
- * The bfloat16 run says how much a stage amplifies; what that can excuse is limited, so that it is not the only
- * yardstick. `path` names the oracle in messages.
+ * The bfloat16 run says how much a stage amplifies; what that can excuse is limited (of attention by the largest score
+ * that its operands allow), so that it is not the only yardstick. `path` names the oracle in messages.
  */
 df_status dp_spread_check(const char *path, const df_config *config, const dp_stage_set *stages,
                           const dp_spread *spread, df_error *err);

@@ -68,7 +68,7 @@ def draw(seed: int) -> Drawn:
         **sizes,
     }
     drafter = draw_drafter(rng, family, config, unit)
-    draw_layers(rng, config)
+    draw_layers(rng, family, config, drafter["block_size"])
     draw_rope(rng, config)
     head = family != "dflash" or (drafter["block_size"] > 1 and chance(rng, 0.5))
     place(rng, family, config, drafter)
@@ -148,7 +148,9 @@ def draw_drafter(rng: random.Random, family: str, config: dict, unit: int) -> di
     return drafter
 
 
-def draw_layers(rng: random.Random, config: dict) -> None:
+def draw_layers(rng: random.Random, family: str, config: dict, block: int) -> None:
+    """dspark's reference runs sliding layers causally and full ones not, without a window inside the block; what its
+    config says of masks must be that."""
     layers = config["num_hidden_layers"]
     types = [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
     if chance(rng, 0.35):
@@ -157,8 +159,11 @@ def draw_layers(rng: random.Random, config: dict) -> None:
     if sliding or chance(rng, 0.7):  # where all are full the key may be absent
         config["layer_types"] = types
     config["use_sliding_window"] = sliding
-    config["sliding_window"] = int(log_uniform(rng, 1, 300)) if sliding else None
+    least = block if family == "dspark" else 1
+    config["sliding_window"] = int(log_uniform(rng, least, 300)) if sliding else None
     causal = rng.choice((None, None, True, False))
+    if family == "dspark" and any((kind == "sliding_attention") != causal for kind in types):
+        causal = None
     if causal is not None:
         config["is_causal"] = causal
 
