@@ -240,11 +240,13 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             block=block,
             taps=len(taps),
             hidden=config.hidden_size,
-            embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
+            embedding_scale=checkpoint.embedding_scale,
             gaps=gaps,
         )
         proposer = None
         choices = checkpoint.value("selector_vocab_size") or config.vocab_size
+        if tensors.embedding is not None:  # a config need not say how many rows the table has
+            choices = min(choices, tensors.embedding["shape"][0])
         if tensors.embedding is not None or tensors.head is not None:
             anchor = make_anchor(candidate, choices, checkpoint.value("mask_token_id"))
         if tensors.embedding is not None:
