@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import math
+import shlex
 import tempfile
 import unittest
 from pathlib import Path
@@ -514,6 +515,7 @@ class TheCommand(OracleTest):
             ["--checkpoint", "x"],
             ["--cases", "x", "--seed", "1"],
             ["--cases", "x", "--checkpoint", "y"],
+            ["--cases", "x", "--gaps", ""],
         ):
             self.assertEqual(run(*arguments)[0], 2)
 
@@ -540,6 +542,21 @@ class TheCommand(OracleTest):
                          "--start", 23, "--seed", 1)  # fmt: skip
         self.assertEqual(code, 3)
         self.assertIn("start >= context", said)
+
+    def test_a_request_that_no_record_could_state_is_refused(self):
+        checkpoint = self.checkpoint("plain")
+        for more, reason in ((("--seed", 1 << 63), "seed from 0 to"), (("--gaps", ""), "gaps '': expected ROW:SKIPPED")):
+            code, said = self.generate(checkpoint, *more)
+            self.assertEqual(code, 3, said)
+            self.assertIn(reason, said)
+
+    def test_the_recorded_command_asks_for_the_same_again(self):
+        code, said = self.generate(self.checkpoint("plain"), "--sample-stride", 7, "--full-stages", "")
+        self.assertEqual(code, 0, said)
+        _, provenance, _, _ = read_oracle(self.folder / "out.h5")
+        self.assertEqual(provenance["request"]["full_stages"], [])
+        options = generate.parse(shlex.split(provenance["command"])[1:])
+        self.assertEqual(options.full_stages, [])
 
 
 if __name__ == "__main__":
