@@ -50,10 +50,12 @@ class Embedding:
                 raise Refused(f"{tensors.path}: the {what} {token} is outside the {table.shape[0]} rows of {EMBEDDING}.")
         ids = torch.full((int(checkpoint.value("block_size")),), mask)
         ids[0] = anchor
-        return cls(table, ids, float(checkpoint.value("input_embedding_scale", 1.0) or 1.0))
+        return cls(table, ids, checkpoint.embedding_scale)
 
     def rows(self, dtype: torch.dtype) -> torch.Tensor:
         """[B, H] in `dtype`, looked up and scaled there by upstream's code."""
-        target = _Target(self.table.to(dtype))
+        # the rows in use alone: a float64 table of a quarter million rows would not fit beside a model
+        named, places = self.ids.unique(return_inverse=True)
+        target = _Target(self.table[named].to(dtype))
         with torch.no_grad():
-            return upstream._raw_input_embeddings(target, self.ids[None], self.scale)[0]
+            return upstream._raw_input_embeddings(target, places[None], self.scale)[0]

@@ -55,6 +55,8 @@ RUNS = (("float64", torch.float64), ("float32", torch.float32), ("bfloat16", tor
 PACKAGES = ("torch", "transformers", "dflash", "safetensors", "h5py", "numpy")
 POSITION_LIMIT = 1 << 24  # beyond it float32 no longer holds every integer position
 
+SEED_LIMIT = 1 << 52  # every JSON reader holds it and its successors exactly
+
 # A float32 run this far from float64 is not a bracket but a mistake in the lifting or in the weights.
 FLOAT32_LIMIT = 1e-3
 
@@ -240,11 +242,13 @@ def make_run(checkpoint, tensors, rotary: int, *, context, start, seed, profile,
             block=block,
             taps=len(taps),
             hidden=config.hidden_size,
-            embedding_scale=float(checkpoint.value("input_embedding_scale") or 1.0),
+            embedding_scale=checkpoint.embedding_scale,
             gaps=gaps,
         )
         proposer = None
         choices = checkpoint.value("selector_vocab_size") or config.vocab_size
+        if tensors.embedding is not None:  # a config need not say how many rows the table has
+            choices = min(choices, tensors.embedding["shape"][0])
         if tensors.embedding is not None or tensors.head is not None:
             anchor = make_anchor(candidate, choices, checkpoint.value("mask_token_id"))
         if tensors.embedding is not None:
@@ -279,10 +283,10 @@ def generate(
     checkpoint_dir: Path, out: Path, *, context: int, start: int, seed: int, stride: int, profile: str, precision: str,
     full_stages: list[str] | None, table: bool, log, head: str | None = None, gaps: list[list[int]] = (),
 ) -> None:  # fmt: skip
-    if context < 1 or start < context or seed < 0 or stride < 1:
+    if context < 1 or start < context or not 0 <= seed < SEED_LIMIT or stride < 1:
         raise Refused(
             f"context {context}, start {start}, seed {seed}, sample stride {stride}: expected context >= 1, "
-            "start >= context, seed >= 0 and stride >= 1."
+            f"start >= context, seed from 0 to {SEED_LIMIT - 1} and stride >= 1."
         )
     began = time.monotonic()
     checkpoint = reference.open_checkpoint(checkpoint_dir)
@@ -391,7 +395,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--profile", choices=sorted(PROFILES), default="unit", help="size of the inputs (default unit)")
     parser.add_argument("--precision", choices=MODES, default="stored", help="how the matrices are held (default stored)")
-    parser.add_argument("--full-stages", metavar="GLOB,...", help="stages stored whole beside a sampling stride")
+    parser.add_argument(
+        "--full-stages", type=lambda text: text.split(",") if text else [], metavar="GLOB,...",
+        help="stages stored whole beside a sampling stride",
+    )
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="torch threads (default 2)")
     parser.add_argument("--gaps", metavar="ROW:N,...", help="leave N positions out before these rows of the context")
     parser.add_argument("--table", action="store_true", help="print the bracket of every stage")
@@ -401,7 +408,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--checkpoint needs --out, --context, --start and --seed, and takes no --only")
     if options.cases and any(value is not None for value in single.values()):
         parser.error("--cases takes no --out, --context, --start or --seed; they come from the list")
-    if options.cases and (options.precision != "stored" or options.full_stages or options.lm_head or options.gaps):
+    taken = (options.full_stages, options.lm_head, options.gaps)
+    if options.cases and (options.precision != "stored" or any(value is not None for value in taken)):
         parser.error("--cases takes no --precision, --full-stages, --gaps or --lm-head; they come from the list")
     if options.threads < 1:
         parser.error("--threads must be at least 1")
@@ -421,7 +429,7 @@ def main(argv: list[str]) -> int:
             raise RuntimeError(f"torch runs with CPU capability {capability}, expected DEFAULT")
         torch.set_num_threads(options.threads)
         if options.checkpoint:
-            gaps = parse_gaps(options.gaps) if options.gaps else []
+            gaps = [] if options.gaps is None else parse_gaps(options.gaps)
             check_gaps(gaps, "--gaps")
             generate(
                 options.checkpoint,
@@ -432,7 +440,7 @@ def main(argv: list[str]) -> int:
                 stride=options.sample_stride,
                 profile=options.profile,
                 precision=options.precision,
-                full_stages=options.full_stages.split(",") if options.full_stages else None,
+                full_stages=options.full_stages,
                 table=options.table,
                 log=log,
                 head=options.lm_head,

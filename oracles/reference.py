@@ -55,6 +55,10 @@ class Checkpoint:
         """A key of dflash_config or of the top level, as upstream looks it up."""
         return self.settings["dflash_config"].get(name, self.settings.get(name, default))
 
+    @property
+    def embedding_scale(self) -> float:
+        return float(self.value("input_embedding_scale") or 1.0)
+
 
 def read_json(path: Path) -> tuple[dict, str]:
     """A parsed object and the digest of its bytes."""
@@ -222,7 +226,7 @@ def geometry(checkpoint: Checkpoint, model) -> dict:
         "sliding_window": [int(attention.sliding_window or 0) for attention in attentions],
         "rope": rope_geometry(model.config, model.rotary_emb),
         "harvest": "shifted" if checkpoint.family == "dspark" else "mask_fill",
-        "input_embedding_scale": float(checkpoint.value("input_embedding_scale") or 1.0),
+        "input_embedding_scale": checkpoint.embedding_scale,
         "output_multiplier": float(checkpoint.value("output_multiplier") or 1.0),
         "final_logit_softcapping": float(checkpoint.value("final_logit_softcapping") or 0.0),
     }

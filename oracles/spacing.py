@@ -39,15 +39,15 @@ def check_gaps(gaps, where: str) -> None:
 def spaced_positions(context: int, start: int, block: int, gaps: list[list[int]]) -> torch.Tensor:
     """[context + block]: the block from `start` on, the context before it, with positions left out before some rows.
     A gap before row `context` parts the context from the block; the block itself has none."""
-    positions = torch.arange(start - context, start + block)
-    for row, skipped in gaps:
+    for row, _ in gaps:
         if row > context:
             raise Refused(f"a gap before row {row}: expected a row of the context, 1 to {context}.")
+    needed = context + sum(skipped for _, skipped in gaps)
+    if start < needed:
+        raise Refused(f"start {start}: {context} context rows and the gaps before it need a start of {needed}.")
+    positions = torch.arange(start - context, start + block)
+    for row, skipped in gaps:
         positions[:row] -= skipped
-    if positions[0] < 0:
-        raise Refused(
-            f"start {start}: {context} context rows and the gaps before it need a start of {start - int(positions[0])}."
-        )
     return positions
 
 

@@ -86,9 +86,6 @@ def row_length(name: str, shape: list[int]) -> int:
 
 def sample_stride(wanted: int, row: int, total: int) -> int:
     """The stride nearest to the one wanted without a common divisor with a row's length, so that samples wander
-    through the columns; 1, which is the whole tensor, where nothing is left out."""
-    for distance in range(row + wanted):
-        for stride in (wanted + distance, wanted - distance):
-            if stride >= 1 and math.gcd(stride, row) == 1:
-                return min(stride, total)
-    return 1
+    through the columns; 1 is the whole tensor."""
+    near = (stride for distance in range(wanted) for stride in (wanted + distance, wanted - distance))
+    return min(next(stride for stride in near if math.gcd(stride, row) == 1), total)

@@ -68,6 +68,11 @@ class TheInput(OracleTest):
         self.assertNotIn("block_ids", inputs)
         self.assertNotIn("embedding", provenance)
 
+    def test_the_anchor_is_in_the_table_where_the_config_has_no_vocabulary(self):
+        _, geometry, provenance, inputs, _ = self.made("scaled", vocab_size=None)
+        self.assertEqual(geometry["vocab_size"], 0)
+        self.assertLess(inputs["block_ids"].max(), provenance["embedding"]["shape"][0])
+
     def test_a_table_that_does_not_fit_is_refused(self):
         checkpoint = make_checkpoint(self.folder / "wide", embedding=True)
         tensors = load_file(checkpoint / "model.safetensors")

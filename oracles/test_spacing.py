@@ -42,9 +42,11 @@ class ThePositions(unittest.TestCase):
             spaced_positions(4, 100, 2, [[5, 1]])
         with self.assertRaisesRegex(Refused, "need a start of 14"):
             spaced_positions(4, 13, 2, [[2, 10]])
+        with self.assertRaisesRegex(Refused, f"need a start of {10**20 + 4}"):
+            spaced_positions(4, 13, 2, [[2, 10**20]])
 
     def test_words_that_are_no_gaps_are_refused(self):
-        for text in ("3", "3:x", "3:4:5", "3:0", "0:3", "4:1,3:1", "3:1,3:2"):
+        for text in ("", "3", "3:x", "3:4:5", "3:0", "0:3", "4:1,3:1", "3:1,3:2"):
             with self.subTest(text=text), self.assertRaisesRegex(Refused, "gaps"):
                 generate.check_gaps(parse_gaps(text), "--gaps")
 

@@ -85,7 +85,6 @@ class Reduced:
         chosen = rng.permutation(usable)[:rows] if rows < target else rng.permutation(target)
         self.ids = torch.from_numpy(np.ascontiguousarray(chosen)).long()
         self.offset = (self.ids - torch.arange(rows)).to(torch.int32)
-        self.row_of = {int(token): row for row, token in enumerate(self.ids)}
 
 
 def propose(fixture: Fixture, rows, logits, anchor: int, temperature: float, draws: Draws, ids) -> dict:
