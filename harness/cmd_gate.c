@@ -47,7 +47,7 @@ typedef struct gate {
     double done;
 } gate;
 
-static const char vectors_case[] = "vectors";
+static const char vectors_case[] = "tiny-vectors";
 
 static void print_case(gate *g, const char *name, const dp_result *result) {
     dp_coloured out;

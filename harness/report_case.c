@@ -16,7 +16,7 @@ static char *word(const char *text) { return (char *)(uintptr_t)text; }
 /* The check of this case alone; the caller frees it. */
 static char *check_command(const dp_check_options *o) {
     char *argv[18] = {word("check"), word("--checkpoint"), word(o->checkpoint), word("--oracle"), word(o->oracle)};
-    char *vectors[] = {word("gate"), word("-k"), word("vectors")}; /* vectors have a checkpoint for each group */
+    char *vectors[] = {word("gate"), word("-k"), word("tiny-vectors")}; /* vectors have a checkpoint for each group */
     if (o->checkpoint[0] == '\0') memcpy(argv, vectors, sizeof vectors);
     int argc = o->checkpoint[0] == '\0' ? 3 : 5;
     if (o->precision != DF_PRECISION_STORED) {
