@@ -141,7 +141,7 @@ void dp_compare_runs(const df_draft *draft, const dp_recording *block, const dp_
 }
 
 df_status dp_compare_round(df_draft *draft, df_kv *kv, const dp_round_input *input, const dp_recording *block,
-                           int least, dp_arm_result *out, df_error *err) {
+                           int least, bool twice, dp_arm_result *out, df_error *err) {
     const df_config *c = df_draft_config(draft);
     dp_recording round = {.stage = NULL};
     float *result = malloc((size_t)c->block * (size_t)c->hidden * sizeof *result);
@@ -154,9 +154,10 @@ df_status dp_compare_round(df_draft *draft, df_kv *kv, const dp_round_input *inp
     if (status == DF_OK) status = dp_recording_status(&round, err);
     if (status == DF_OK) status = compare_cache(draft, kv, input->context, block, least, out, err);
     if (status == DF_OK) dp_compare_runs(draft, block, &round, 0, result, out);
-    /* once more with nobody looking on, which a device may run as one program, over what the first block left */
-    if (status == DF_OK) status = dp_forward_round(draft, kv, input->noise, input->pos + input->context, result, err);
-    if (status == DF_OK) compare_result(draft, block, result, out);
+    /* once more without an observer, which a device may run as one program, over what the first block left */
+    if (status == DF_OK && twice)
+        status = dp_forward_round(draft, kv, input->noise, input->pos + input->context, result, err);
+    if (status == DF_OK && twice) compare_result(draft, block, result, out);
     dp_recording_release(&round);
     free(result);
     return status;

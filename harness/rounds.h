@@ -38,9 +38,10 @@ void dp_arm_begin(dp_arm_result *out, const char *name, int chunk);
 void dp_arm_lacks(dp_arm_result *arm, const char *stage);
 
 /* Drafts one block over `kv` and compares it with `block`, the recording of df_forward_block on the same input, and the
- * rows that kv holds with the last ones of the context; fewer than `least` are a difference. */
+ * rows that kv holds with the last ones of the context; fewer than `least` are a difference. `twice`: the
+ * block is drafted once more, without an observer, and its result compared too. */
 df_status dp_compare_round(df_draft *draft, df_kv *kv, const dp_round_input *input, const dp_recording *block,
-                           int least, dp_arm_result *out, df_error *err);
+                           int least, bool twice, dp_arm_result *out, df_error *err);
 
 /* Another run of the same block, of which result[B, H] was received; it shows `context` rows beside the block's. */
 void dp_compare_runs(const df_draft *draft, const dp_recording *block, const dp_recording *run, int context,

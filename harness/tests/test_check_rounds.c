@@ -77,7 +77,7 @@ static df_status run_against(const dp_recording *of, int chunk, dp_arm_result *a
         ck_assert_int_eq(df_ingest_ctx(draft, kv, features + (size_t)row * hidden, pos + row,
                                        CONTEXT - row < chunk ? CONTEXT - row : chunk, &err),
                          DF_OK);
-    const df_status status = dp_compare_round(draft, kv, &input, of, CONTEXT, arm, &err);
+    const df_status status = dp_compare_round(draft, kv, &input, of, CONTEXT, true, arm, &err);
     df_kv_destroy(kv);
     return status;
 }
