@@ -170,9 +170,8 @@ static df_status check_sketch(const dp_admission *a, const dp_stage_spec *spec, 
     coarse->rows = half.rows;
     fine->largest_in_row = fmax(fine->largest_in_row, 1.0); /* its row's largest element has its rms at least, */
     *most_in_row = sqrt((double)dp_row_length(spec->stage, spec->rank, spec->dim)); /* and its norm at most */
-    /* The largest of a few samples is not the stage's, which `fine` counts; a row's own error bounds that from below.
-     */
-    coarse->max_rel = fmax(coarse->max_rel, half.max_rel);
+    /* The largest of a few samples is not the stage's, which `fine` counts: that follows from the row's own error. */
+    coarse->max_rel = fmax(coarse->max_rel, fmin(dp_rule_value(DP_RULE_PEAK), *most_in_row) * half.max_rel);
     if (!dp_runs_contradict(spec->stage, sketch, &half, &wrong)) return DF_OK;
     return df_fail(
         err, DF_ERR_REFUSED, wrong.coarse ? "oracle.bfloat16" : "oracle.bracket",
