@@ -100,7 +100,9 @@ static const dp_rule rules[DP_RULE_COUNT] = {
         {"spread out of line", 4.0,
          "The runs are followed through all stages, so what the own run was lucky by at one it is lucky by at those "
          "around it, and growth is near 1. The largest of 320 correct oracles was 7.2, and 12.7 with a block of one "
-         "row. A claim at one stage that is four times too large multiplies this by 64.",
+         "row. A claim at one stage that is four times too large multiplies this by 64. One that is as near to its own "
+         "run as "
+         "the middle of most oracles is exempt: a sum that cancels grows in that run too.",
          "the 28 stored oracles, 202 of oracles/soak.py (seeds from 41000), 90 with a block of one row"},
     [DP_RULE_LINE_MAX] =
         {"largest error out of line", 6.5,

@@ -170,7 +170,8 @@ static df_status check_course(const subject *s, int i) {
                       spread->claimed.l2 / grown * most);
     const double line = c->luck.l2 / c->around.l2 * grown * grown,
                  straight = dp_rule_value(DP_RULE_LINE) * few_rows(rows, 2.0);
-    if (line > straight)
+    /* A claim as near to its own run as most are is out of no line: a sum that cancels costs that run as much. */
+    if (line > straight && c->luck.l2 > dp_rule_value(DP_RULE_MIDDLE))
         return refuse(s, i, l2_text, spread->claimed.l2, "neither the stages around it nor its own run come near",
                       spread->claimed.l2 * cbrt(straight / line));
     const double peak = c->luck.max / c->around.max, flat = dp_rule_value(DP_RULE_LINE_MAX) * few_rows(rows, 0.5);

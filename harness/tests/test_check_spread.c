@@ -96,6 +96,23 @@ START_TEST(a_claim_that_is_four_times_too_large_at_one_stage_is_refused) {
 }
 END_TEST
 
+/* Its scores reach 170, so softmax makes 20 times the relative error of its operands of the context's. */
+START_TEST(large_scores_explain_the_spread_of_attention_and_no_larger_claim) {
+    scratch_copy_case("tiny-sharp");
+    scratch_copy("oracles/tiny-sharp.h5", "oracle.h5");
+    scratch_expect_pass();
+    static const char *const more[] = {"layers.0.attn.context", "layers.0.attn.o_proj"};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        scratch_copy("oracles/tiny-sharp.h5", "oracle.h5");
+        claim_more(more[i], 4.0, 4.0);
+        scratch_expect_stop(DP_REFUSED, "oracle.spread", more[i], "expected at most", "relative L2");
+    }
+    scratch_copy_case("tiny-plain");
+    claim_more("layers.1.attn.context", 5.0, 5.0);
+    scratch_expect_stop(DP_REFUSED, "oracle.spread", "layers.1.attn.context", "expected at most", "relative L2");
+}
+END_TEST
+
 START_TEST(claims_that_are_four_times_too_large_everywhere_are_refused_in_either_measure) {
     copy_claimed(_i);
     claim_more(NULL, 4.0, 4.0);
@@ -234,6 +251,7 @@ END_TEST
 void check_add_spread(Suite *suite) {
     TCase *tests = check_case("spread");
     tcase_add_loop_test(tests, a_claim_that_is_four_times_too_large_at_one_stage_is_refused, 0, CLAIMS);
+    tcase_add_test(tests, large_scores_explain_the_spread_of_attention_and_no_larger_claim);
     tcase_add_loop_test(tests, claims_that_are_four_times_too_large_everywhere_are_refused_in_either_measure, 0,
                         CLAIMS);
     tcase_add_test(tests, a_claim_below_the_run_that_it_includes_is_refused);
