@@ -10,7 +10,6 @@
 #include "cli.h"
 #include "clock.h"
 #include "colour.h"
-#include "seen.h"
 #include "error.h"
 #include "manifest.h"
 #include "output.h"
@@ -18,6 +17,7 @@
 #include "report.h"
 #include "result_output.h"
 #include "run_options.h"
+#include "seen.h"
 #include "vectors.h"
 
 #include <stdlib.h>

@@ -35,7 +35,7 @@ static int by_value(const void *a, const void *b) {
 int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim) {
     if (stage == DF_STAGE_ROPE_INV_FREQ) return 1;
     /* [L, C, ...]: a row is one token of one layer */
-    if (stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V) return dp_dims_product(rank - 2, dim + 2);
+    if (dp_is_cache(stage)) return dp_dims_product(rank - 2, dim + 2);
     return rank > 1 ? dp_dims_product(rank - 1, dim + 1) : dim[0];
 }
 

@@ -1,7 +1,6 @@
 /* evaluate_fed.c - see evaluate.h: whether a row of a stage is evaluated from given values alone. */
 #include "evaluate_parts.h"
 
-bool dp_is_cache(df_stage stage) { return stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V; }
 df_stage dp_cached_stage(df_stage stage) { return stage == DF_STAGE_KV_K ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V; }
 
 static bool is_input(const dp_reference *reference) { return (int)reference->stage >= DP_TAPS; }

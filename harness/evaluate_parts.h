@@ -10,8 +10,7 @@
 #include "quant.h"
 #include "table.h"
 
-/* The cache's stages come from every layer's keys or values instead. */
-bool dp_is_cache(df_stage stage);
+/* What a stage of the cache comes from, in every layer. */
 df_stage dp_cached_stage(df_stage stage);
 
 /* One worker's memory. `row` is the row that `shared` and the buffers are of; -1: none yet. */

@@ -180,10 +180,6 @@ static df_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp
     return dp_pair_floats(a->stage, a->layer, b->rank, b->dim, a->value + skip, b->value, bars, pair, err);
 }
 
-static bool is_cache(const dp_recorded *entry) {
-    return entry->stage == DF_STAGE_KV_K || entry->stage == DF_STAGE_KV_V;
-}
-
 static bool is_context(const dp_recorded *entry) {
     return entry->stage == DF_STAGE_CTX_FC || entry->stage == DF_STAGE_CTX_FEATURES || entry->stage == DF_STAGE_INPUT;
 }
@@ -193,7 +189,7 @@ static df_status compare_some(const dp_recording *a, const dp_recording *b, dp_p
     df_status status = DF_OK;
     for (int i = 0; status == DF_OK && i < a->count; i++) {
         const dp_recorded *entry = &a->stage[i], *other = dp_recording_find(b, entry->stage, entry->layer);
-        if (rule == DP_PAIR_ROUND && (is_context(entry) || is_cache(entry) != cache)) continue;
+        if (rule == DP_PAIR_ROUND && (is_context(entry) || dp_is_cache(entry->stage) != cache)) continue;
         if (rule == DP_PAIR_SHOWN && other == NULL) continue;
         status = compare_recorded(entry, other, rule, bars, pair, err);
     }

@@ -132,13 +132,11 @@ static df_status read_oracle(run *r) {
     return DF_OK;
 }
 
-static bool is_cache(df_stage stage) { return stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V; }
-
 /* The cache is not shown as it is filled: it is held against the keys and values of the chained run, bit for bit. */
 static df_status read_cache(run *r) {
     for (int i = 0; i < r->o->chained->count; i++) {
         const dp_recorded *recorded = &r->o->chained->stage[i];
-        if (is_cache(recorded->stage))
+        if (dp_is_cache(recorded->stage))
             dp_recording_add(&r->computed, &(df_stage_view){.stage = recorded->stage,
                                                             .layer = -1,
                                                             .rank = recorded->rank,
@@ -236,7 +234,7 @@ static df_status judge_array(const run *r, const dp_stage_spec *spec, const dp_r
                              const dp_array *array, const elements *room, dp_isolated *out) {
     const df_engine_options *engine = &r->o->engine->options;
     const dp_class_model model = dp_class_model_of(engine->backend, engine->numeric_class, engine->products);
-    const dp_evaluation e = evaluation_of(r, model, is_cache(spec->stage) ? &r->cached : &r->given);
+    const dp_evaluation e = evaluation_of(r, model, dp_is_cache(spec->stage) ? &r->cached : &r->given);
     const dp_selection selection = {array->offset, array->stride, array->count, array->index};
     out->fed_count = fed_elements(&e, spec, array, room->index);
     out->fed = out->fed_count == array->count;

@@ -196,7 +196,7 @@ static double middle(double *value, int count) {
 static bool of_context(df_stage stage) {
     return stage == DF_STAGE_CTX_FC || stage == DF_STAGE_CTX_FEATURES || stage == DF_STAGE_ATTN_K_PROJ ||
            stage == DF_STAGE_ATTN_V || stage == DF_STAGE_ATTN_K_NORM || stage == DF_STAGE_ATTN_K_ROPE ||
-           stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V;
+           dp_is_cache(stage);
 }
 
 /* Where a model amplifies, the errors of some rows outweigh the others' in every precision. A ratio of neighbours has

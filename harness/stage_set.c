@@ -229,3 +229,5 @@ const char *dp_dims_text(int rank, const int64_t *dim, char text[DP_DIMS_TEXT]) 
     snprintf(text + at, DP_DIMS_TEXT - at, "]");
     return text;
 }
+
+bool dp_is_cache(df_stage stage) { return stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V; }

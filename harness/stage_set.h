@@ -37,6 +37,9 @@ void dp_stage_set_release(dp_stage_set *set);
 /* NULL when the set has no such stage. */
 const dp_stage_spec *dp_stage_set_find(const dp_stage_set *set, const char *name);
 
+/* kv.k and kv.v, which hold every layer: a row of them is one token of one layer. */
+bool dp_is_cache(df_stage stage);
+
 int64_t dp_dims_product(int rank, const int64_t *dim);
 bool dp_dims_equal(int rank_a, const int64_t *a, int rank_b, const int64_t *b);
 enum { DP_DIMS_TEXT = 96 };

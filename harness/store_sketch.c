@@ -5,6 +5,7 @@
 #include "error.h"
 #include "store_h5.h"
 #include "store_parts.h"
+#include "stage_set.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ static df_status load_sketch(const dp_oracle *oracle, dp_stage_entry *entry, df_
 /* The dimensions of n rows: a row's own after the first, which counts rows. */
 static bool rows_fit(const dp_stage_entry *entry, const dp_dataset_info *info) {
     const dp_dataset_info *whole = &entry->info[DP_RUN_F64];
-    const int before = entry->stage == DF_STAGE_KV_K || entry->stage == DF_STAGE_KV_V ? 2 : 1;
+    const int before = dp_is_cache(entry->stage) ? 2 : 1;
     bool fit = info->dtype == DP_LOGICAL_F64 && !info->sampled && info->rank == whole->rank - before + 1;
     for (int i = 1; fit && i < info->rank; i++) fit = info->dim[i] == whole->dim[i + before - 1];
     return fit;
