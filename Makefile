@@ -14,7 +14,7 @@ LDFLAGS  := $(EXTRA_LDFLAGS)
 PACKAGES       = hdf5 libcjson
 PACKAGE_CFLAGS = $(shell pkg-config --cflags $(PACKAGES))
 PACKAGE_LIBS   = $(shell pkg-config --libs $(PACKAGES)) -lpthread -lm
-CPPFLAGS       = -D_GNU_SOURCE -Iimpl -Iharness -I$(BUILD) $(PACKAGE_CFLAGS) -MMD -MP
+CPPFLAGS       = -D_GNU_SOURCE -Iimpl/include -Iimpl -Iharness -I$(BUILD) $(PACKAGE_CFLAGS) -MMD -MP
 
 # The CPU's operations are one text compiled for three instruction sets, with the same bits from each.
 ISA_SOURCES   := matmul rmsnorm rope_apply attention conv elementwise probe table
@@ -23,7 +23,7 @@ FLAGS_avx2    := -mavx2 -mfma -mf16c
 FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512
 ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 
-IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard impl/*.c) impl/cpu/pool.c impl/cpu/processors.c impl/cpu/heads.c) \
+IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out impl/cpu/%,$(wildcard impl/*/*.c)) impl/cpu/heads.c) \
                 $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
 # The CUDA backend, where nvcc is. CUDA_ARCHS=90 builds for one architecture alone, which is quicker; the last one listed
 # also leaves PTX for devices to come. -fmad=false: as -ffp-contract=off. cuBLAS is loaded by the class that needs it, from
@@ -36,16 +36,17 @@ CUDA_FLAGS   := -std=c++17 -O3 -lineinfo -fmad=false $(if $(WERROR),-Werror all-
                 $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
                 -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
                 -Xcompiler -Wall,-Wextra,-ffp-contract=off
-CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(wildcard impl/cuda/*.cu))
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(wildcard impl/cuda/*.cu impl/cuda/*/*.cu))
 CUDA_LIBS    := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
 CUDA_FACTS   := $(lastword $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')) for sm $(CUDA_ARCHS)
 IMPL_OBJECTS += $(CUDA_OBJECTS)
 CPPFLAGS     += -DDF_WITH_CUDA
 endif
 
-HARNESS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/main.c,$(wildcard harness/*.c)))
-TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c))
-OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(BUILD)/harness/main.o
+MAIN_OBJECT     := $(BUILD)/harness/cli/main.o
+HARNESS_OBJECTS := $(filter-out $(MAIN_OBJECT) $(BUILD)/harness/tests/%,$(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/*/*.c)))
+TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c harness/tests/*/*.c))
+OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(MAIN_OBJECT)
 
 .PHONY: api parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
 .PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts build-flags source-digests
@@ -128,7 +129,7 @@ replace = if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 
 # ---- Compiling ------------------------------------------------------------------------------------------------------
 
-$(BUILD)/dflash-parity: $(BUILD)/harness/main.o $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
+$(BUILD)/dflash-parity: $(MAIN_OBJECT) $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CUDA_LIBS) $(PACKAGE_LIBS)
 
 $(BUILD)/tests: $(TEST_OBJECTS) $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
@@ -136,11 +137,11 @@ $(BUILD)/tests: $(TEST_OBJECTS) $(HARNESS_OBJECTS) $(IMPL_OBJECTS)
 
 $(BUILD)/harness/tests/%.o: harness/tests/%.c
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) $(CPPFLAGS) -DDP_BUILD_DIR='"$(BUILD)"' $(shell pkg-config --cflags check) $(CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) -Iharness/tests -DDP_BUILD_DIR='"$(BUILD)"' $(shell pkg-config --cflags check) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/%.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,NV,$<)$(NVCC) -D_GNU_SOURCE -DDF_WITH_CUDA -Iimpl $(CUDA_FLAGS) -MMD -MP -c -o $@ $<
+	$(call say,NV,$<)$(NVCC) -D_GNU_SOURCE -DDF_WITH_CUDA -Iimpl/include -Iimpl $(CUDA_FLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -163,7 +164,7 @@ endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
 # Facts for --version and reports.
-$(BUILD)/harness/environment.o: $(BUILD)/build_facts.h
+$(BUILD)/harness/base/environment.o: $(BUILD)/build_facts.h
 $(BUILD)/build_facts.h: build-facts
 	@mkdir -p $(@D)
 	@new=$@.$$$$; { echo '#define DP_BUILD_VERSION "$(VERSION)"'; \
@@ -175,16 +176,10 @@ $(BUILD)/build_facts.h: build-facts
 	    $(replace)
 
 # The files that a record of a GPU stands for: what computes, what judges, and by what.
-JUDGES := admission approx bounds bracket chain compare embedding envelope evaluate evaluate_attention evaluate_fed \
-          evaluate_heads evaluate_parts evaluate_rope evaluate_rows float32_run geometry geometry_config hosted ids \
-          identity_arms identity_case identity_digests identity_history identity_pair identity_rows identity_run \
-          identity_schedule identity_subject isolated isolated_judge manifest proposal provenance recording request \
-          resolve resolve_rope round_arms rounds run_check sha256 sha256_compress sha256_native sketch sketch_check \
-          spread stage_set stage_values store store_dataset store_h5 store_inputs store_parts store_record store_sketch \
-          vectors vectors_conv vectors_file vectors_heads vectors_judge vectors_parts vectors_proposal vectors_verify
-SOURCES_OF_RECORD := $(sort $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*) fixtures/cases.json $(wildcard oracles/*.h5) \
-                     $(wildcard $(foreach judge,$(JUDGES),harness/$(judge).c harness/$(judge).h)))
-$(BUILD)/harness/source_digests.o: $(BUILD)/source_digests.inc
+RECORD_ROOMS := base store run limits formulas preflight judge check vectors identity cli tests/cuda
+SOURCES_OF_RECORD := $(sort $(filter %.c %.h %.cu %.cuh,$(wildcard impl/*/* impl/cuda/*/* $(RECORD_ROOMS:%=harness/%/*))) \
+                     fixtures/cases.json $(wildcard oracles/*.h5))
+$(BUILD)/harness/bench/source_digests.o: $(BUILD)/source_digests.inc
 $(BUILD)/source_digests.inc: source-digests
 	@mkdir -p $(@D)
 	@new=$@.$$$$; sha256sum $(SOURCES_OF_RECORD) | sed 's/^\([0-9a-f]*\) [ *]\(.*\)$$/    {"\2", "\1"},/' > $$new; \
@@ -209,7 +204,7 @@ oracles: build $(VENV)/ready
 # ---- Housekeeping -------------------------------------------------------------------------------------------------------
 
 format:
-	clang-format -i $(wildcard impl/*.[ch] impl/cpu/*.[ch] impl/cuda/*.h impl/cuda/*.cu impl/cuda/*.cuh harness/*.[ch] harness/tests/*.[ch])
+	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
 clean:
 	rm -rf $(BUILD)

@@ -3,7 +3,7 @@
  * is a run in which no check ran. Tests run in processes of their own, but for the suite `cuda` where there is a
  * device: a process that has forked cannot share one, so that suite runs last and in this process.
  */
-#include "cuda_case.h"
+#include "support/cuda_case.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #ifndef DF_CPU_OPS_H
 #define DF_CPU_OPS_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* The tables that table.c defines. */
 extern const df_ops df_cpu_ops_generic;

@@ -1,7 +1,7 @@
 /* elementwise.c - the operations that work on one element at a time. */
 #include "cpu/cpu_ops.h"
 
-#include "mathfn.h"
+#include "common/mathfn.h"
 
 enum { ELEMENTS_PER_TASK = 16384 };
 

@@ -7,12 +7,12 @@
  */
 #include "cpu/cpu_ops.h"
 
-#include "canon.h"
-#include "error.h"
-#include "gather.h"
-#include "mathfn.h"
-#include "slot.h"
-#include "topk.h"
+#include "common/canon.h"
+#include "common/error.h"
+#include "heads/gather.h"
+#include "common/mathfn.h"
+#include "heads/slot.h"
+#include "heads/topk.h"
 
 #include <stdlib.h>
 

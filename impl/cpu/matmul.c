@@ -11,7 +11,7 @@
 #include "cpu/cpu_ops.h"
 
 #include "cpu/tile_dot.h"
-#include "quant.h"
+#include "weights/quant.h"
 
 enum {
     OUTPUTS_PER_TASK =

@@ -1,7 +1,7 @@
 /* rmsnorm.c - RMSNorm over rows; the sum of squares of a row in the canonical order. */
 #include "cpu/cpu_ops.h"
 
-#include "canon.h"
+#include "common/canon.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
 #ifndef DF_CPU_TILE_DOT_H
 #define DF_CPU_TILE_DOT_H
 
-#include "canon.h"
+#include "common/canon.h"
 #include "cpu/vec16.h"
 
 enum { DF_TILE_OUTPUTS = 8 };

@@ -7,7 +7,7 @@
 #ifndef DF_CPU_VEC16_H
 #define DF_CPU_VEC16_H
 
-#include "mathfn.h"
+#include "common/mathfn.h"
 
 enum { DF_LANES = 16 };
 

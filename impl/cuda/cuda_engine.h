@@ -7,7 +7,7 @@
 #ifndef DF_CUDA_ENGINE_H
 #define DF_CUDA_ENGINE_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,11 +10,11 @@
 
 extern "C" {
 #include "cuda/cuda_engine.h"
-#include "error.h"
-#include "quant.h"
+#include "common/error.h"
+#include "weights/quant.h"
 }
 
-#include "cuda/cublas_library.h"
+#include "cuda/cublas/cublas_library.h"
 
 #include <cuda_runtime.h>
 

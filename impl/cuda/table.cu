@@ -1,7 +1,7 @@
 /* table.cu - the tables of operations of the CUDA classes, every one on its engine's device. They differ in their
  * products, and the fast one in its attention. */
 #include "cuda/device_scope.h"
-#include "cuda/resident.h"
+#include "cuda/persistent/resident.h"
 
 namespace {
 

@@ -1,0 +1,76 @@
+/* cli.c - see cli.h. */
+#include "base/cli.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dp_exit_code(df_status status) {
+    switch (status) {
+    case DF_OK:
+        return DP_EXIT_PASS;
+    case DF_ERR_ARGUMENT:
+        return DP_EXIT_USAGE;
+    case DF_ERR_REFUSED:
+        return DP_EXIT_REFUSED;
+    case DF_ERR_IO:
+    case DF_ERR_MEMORY:
+    case DF_ERR_DEVICE:
+        break;
+    }
+    return DP_EXIT_RUNTIME;
+}
+
+int dp_report_error(const char *command, const df_error *err) {
+    fprintf(stderr, "dflash-parity %s: %s: %s\n", command, err->code, err->message);
+    return dp_exit_code(err->status);
+}
+
+int dp_usage_error(const char *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "dflash-parity %s: ", command);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, " (see dflash-parity %s --help)\n", command);
+    va_end(args);
+    return DP_EXIT_USAGE;
+}
+
+bool dp_given_before(char **argv, int index) {
+    for (int i = 1; argv[index][0] == '-' && i < index; i++)
+        if (strcmp(argv[i], argv[index]) == 0) return true;
+    return false;
+}
+
+int dp_take_option(const char *command, int argc, char **argv, int *index, const dp_option *known, size_t count,
+                   int *code) {
+    const char *word = argv[*index];
+    size_t o = 0;
+    while (o < count && strcmp(word, known[o].word) != 0) o++;
+    if (o == count) return 0;
+    if (dp_given_before(argv, *index) || *index + 1 >= argc) {
+        *code = dp_usage_error(command, *index + 1 >= argc ? "%s needs a value" : "%s is given twice", word);
+        return -1;
+    }
+    *known[o].value = argv[++*index];
+    return 1;
+}
+
+bool dp_help_word(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
+
+const char *dp_plural(long long count) { return count == 1 ? "" : "s"; }
+
+bool dp_glob(const char *pattern, const char *text) { return fnmatch(pattern, text, 0) == 0; }
+
+bool dp_parse_int(const char *text, long low, long high, long *out) {
+    char *end = NULL;
+    errno = 0;
+    if (text[0] != '-' && (text[0] < '0' || text[0] > '9')) return false; /* strtol would take spaces and '+' */
+    const long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < low || value > high) return false;
+    *out = value;
+    return true;
+}
