@@ -86,6 +86,7 @@ run-parity: $(BUILD)/dflash-parity
 
 # What runs on a GPU is proved by its record; here it is only said whether that is fresh.
 run-test: $(BUILD)/tests $(BUILD)/dflash-parity
+	@.ci/rooms
 	@$(BUILD)/dflash-parity release-check || true
 	$(BUILD)/tests
 

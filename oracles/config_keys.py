@@ -1,6 +1,6 @@
 """Which keys a config.json may and must have, and how one of them is found.
 
-The table of keys is that of the C reader, impl/config_key_rows.h, read as text; its first comment says what a row is.
+The table of keys is that of the C reader, impl/config/config_key_rows.h, read as text; its first comment says what a row is.
 A key may stand at the top level or in dflash_config, some of them in rope_parameters or rope_scaling; null is absent.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from refusal import Refused
 
-TABLE = Path(__file__).resolve().parent.parent / "impl" / "config_key_rows.h"
+TABLE = Path(__file__).resolve().parent.parent / "impl" / "config" / "config_key_rows.h"
 TOP, DFLASH, PARAMETERS, SCALING = "the top level", "dflash_config", "rope_parameters", "rope_scaling"
 PLACES = {
     "TOP": (TOP,),

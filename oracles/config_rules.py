@@ -1,6 +1,6 @@
 """The rules of a config.json: which drafter it describes, and what is refused before any module exists.
 
-They are the rules of the C reader (impl/config*.c), written a second time and tested on the same files
+They are the rules of the C reader (impl/config/*.c), written a second time and tested on the same files
 (fixtures/config-rules/, test_config_rules.py): a config that one side takes and the other does not would give oracles
 that no check accepts. Faults that do not hide one another are told together; the first gives the code.
 """
@@ -17,7 +17,7 @@ from config_keys import (
 )  # fmt: skip
 from refusal import Refused
 
-MAX_INT, THETA, FACTOR, SCALE = 2**31 - 1, 1e12, 1e6, 1e9  # impl/config_limits.h
+MAX_INT, THETA, FACTOR, SCALE = 2**31 - 1, 1e12, 1e6, 1e9  # impl/config/config_limits.h
 RANK, VOCAB, WINDOW, TARGET_LAYERS, HEAD_DIM, TAPS = 1 << 16, 1 << 24, 1 << 30, 4096, 4096, 64
 SIZES = {
     "hidden_size": 1 << 20,

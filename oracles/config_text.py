@@ -1,6 +1,6 @@
 """Strict JSON: what every reader of a config.json understands alike, or a refusal.
 
-The rules are those of the C reader (impl/config_json.c), and fixtures/config-rules/text.json tests both.
+The rules are those of the C reader (impl/config/config_json.c), and fixtures/config-rules/text.json tests both.
 """
 
 from __future__ import annotations

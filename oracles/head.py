@@ -1,6 +1,6 @@
 """The target's output head: which tensor of a file it is, and the module that multiplies by it.
 
-The rules are those of impl/head_find.c and harness/head_source.c (oracles/FORMAT.md, "The output head").
+The rules are those of impl/weights/head_find.c and harness/run/head_source.c (oracles/FORMAT.md, "The output head").
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes fixtures/quant/*.bin: inputs, and the q8_0 and q4_0 blocks that the gguf package makes of them.
 
-The encoders of impl/quant.c must give these bytes. The inputs are chosen for what an encoder can get wrong: rounding
+The encoders of impl/weights/quant.c must give these bytes. The inputs are chosen for what an encoder can get wrong: rounding
 that is nearly or exactly a tie, the order of the float32 operations, signs of zero and of the extreme value, subnormal
 scales, inverses that overflow, and scales beyond f16. Run it again with
 

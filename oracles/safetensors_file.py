@@ -1,4 +1,4 @@
-"""The header of a safetensors file, by the rules of the reader that is judged (impl/safetensors*.c).
+"""The header of a safetensors file, by the rules of the reader that is judged (impl/weights/safetensors*.c).
 
 One file must be taken or refused by both sides alike, so the rules are written out here instead of left to the
 safetensors package, which takes some files that the other side refuses. Sizes, offsets and gaps are checked for every

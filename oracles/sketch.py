@@ -2,7 +2,7 @@
 
 A projection is the sum of a row's values, each with a sign. One wrong value shifts every projection of its row
 (Freivalds), so a few numbers a row see every row and every column of a stage of which the file keeps samples alone.
-The signs come from a seed by integer arithmetic that any language repeats; harness/sketch.c is the other half.
+The signs come from a seed by integer arithmetic that any language repeats; harness/store/sketch.c is the other half.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Isolated values of what follows a proposal: verify windows, acceptance, residual distributions, draws.
 
-Windows and draws are written here from their description (reports/STAGES.md, impl/dflash.h); residuals are upstream's
+Windows and draws are written here from their description (reports/STAGES.md, impl/include/dflash.h); residuals are upstream's
 own, taken from its rejection sampler. Every decision lies further from its edge than float32 can err, but for edges
 that are exact.
 """

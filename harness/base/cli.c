@@ -74,3 +74,42 @@ bool dp_parse_int(const char *text, long low, long high, long *out) {
     *out = value;
     return true;
 }
+
+const char *dp_base_name(const char *path, int *length) {
+    const char *name = path;
+    for (const char *at = path; *at != '\0'; at++)
+        if (*at == '/' && at[1] != '\0' && at[1] != '/') name = at + 1;
+    *length = (int)strcspn(name, "/");
+    return name;
+}
+
+/* Whether a shell takes the word as it stands. */
+static bool plain_word(const char *word) {
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+    return word[0] != '\0' && word[strspn(word, safe)] == '\0';
+}
+
+/* Appends the word in single quotes; a quote inside becomes four characters: end, escaped quote, begin again. */
+static char *append_quoted(char *at, const char *word) {
+    *at++ = '\'';
+    for (; *word != '\0'; word++) {
+        if (*word == '\'') at = stpcpy(at, "'\\'");
+        *at++ = *word;
+    }
+    *at++ = '\'';
+    return at;
+}
+
+char *dp_command_line(int argc, char **argv) {
+    size_t length = sizeof "dflash-parity";
+    for (int i = 0; i < argc; i++) length += 4 * strlen(argv[i]) + 3;
+    char *line = malloc(length);
+    if (line == NULL) return NULL;
+    char *at = stpcpy(line, "dflash-parity");
+    for (int i = 0; i < argc; i++) {
+        *at++ = ' ';
+        at = plain_word(argv[i]) ? stpcpy(at, argv[i]) : append_quoted(at, argv[i]);
+    }
+    *at = '\0';
+    return line;
+}

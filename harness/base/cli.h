@@ -52,4 +52,10 @@ bool dp_glob(const char *pattern, const char *text);
 /* Parses the whole of `text` as a decimal integer within [low, high]. */
 bool dp_parse_int(const char *text, long low, long high, long *out);
 
+/* Of the last part of a path: where it begins, and its length without the slashes at its end. */
+const char *dp_base_name(const char *path, int *length);
+
+/* "dflash-parity check --checkpoint X ..." from the words given; the caller frees it. NULL when out of memory. */
+char *dp_command_line(int argc, char **argv);
+
 #endif

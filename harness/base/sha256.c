@@ -9,7 +9,10 @@
 
 #include "base/sha256_compress.h"
 
+#include "common/regular_file.h"
+
 #include <string.h>
+#include <unistd.h>
 
 const uint32_t dp_sha256_constant[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -148,4 +151,21 @@ void dp_sha256_of(const void *data, size_t bytes, char hex[65]) {
     dp_sha256_init(&hash);
     dp_sha256_update(&hash, data, bytes);
     dp_sha256_hex(&hash, hex);
+}
+
+void dp_file_digest(const char *path, char out[DP_DIGEST_TEXT]) {
+    enum { CHUNK = 1 << 16 };
+    static const char none[] = "";
+    dp_sha256 hash;
+    unsigned char buffer[CHUNK];
+    ssize_t length;
+    struct stat info;
+    const char *kind;
+    memcpy(out, none, sizeof none);
+    const int fd = df_open_regular(path, &info, &kind);
+    if (fd < 0) return;
+    dp_sha256_init(&hash);
+    while ((length = read(fd, buffer, sizeof buffer)) > 0) dp_sha256_update(&hash, buffer, (size_t)length);
+    if (length == 0) dp_sha256_hex(&hash, out);
+    close(fd);
 }

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { DP_DIGEST_TEXT = 65 }; /* a digest in hexadecimal, with its end */
+
 typedef struct dp_sha256 {
     uint32_t state[8];
     uint64_t length; /* bytes so far */
@@ -13,9 +15,12 @@ typedef struct dp_sha256 {
 
 void dp_sha256_init(dp_sha256 *hash);
 void dp_sha256_update(dp_sha256 *hash, const void *data, size_t bytes);
-void dp_sha256_hex(dp_sha256 *hash, char hex[65]); /* finishes the hash */
+void dp_sha256_hex(dp_sha256 *hash, char hex[DP_DIGEST_TEXT]); /* finishes the hash */
 
 /* All three in one. */
-void dp_sha256_of(const void *data, size_t bytes, char hex[65]);
+void dp_sha256_of(const void *data, size_t bytes, char hex[DP_DIGEST_TEXT]);
+
+/* The digest of a regular file's bytes; "" when it cannot be read. */
+void dp_file_digest(const char *path, char out[DP_DIGEST_TEXT]);
 
 #endif

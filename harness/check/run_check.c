@@ -5,7 +5,7 @@
 #include "preflight/admission.h"
 #include "base/cli.h"
 #include "base/clock.h"
-#include "draft/draft.h"
+#include "model/model.h"
 #include "preflight/embedding.h"
 #include "common/error.h"
 #include "engine/engine.h"

@@ -3,31 +3,13 @@
 
 #include "common/error.h"
 #include "preflight/geometry.h"
-#include "common/regular_file.h"
 #include "base/sha256.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { PATH_SIZE = 4096, CHUNK = 1 << 16 };
-
-void dp_file_digest(const char *path, char out[DP_DIGEST_TEXT]) {
-    static const char none[] = "";
-    dp_sha256 hash;
-    unsigned char buffer[CHUNK];
-    ssize_t length;
-    struct stat info;
-    const char *kind;
-    memcpy(out, none, sizeof none);
-    const int fd = df_open_regular(path, &info, &kind);
-    if (fd < 0) return;
-    dp_sha256_init(&hash);
-    while ((length = read(fd, buffer, sizeof buffer)) > 0) dp_sha256_update(&hash, buffer, (size_t)length);
-    if (length == 0) dp_sha256_hex(&hash, out);
-    close(fd);
-}
+enum { PATH_SIZE = 4096 };
 
 void dp_facts_of_files(const char *checkpoint, const char *oracle, dp_run_facts *facts) {
     char path[PATH_SIZE];

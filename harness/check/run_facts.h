@@ -7,17 +7,15 @@
 #ifndef DP_RUN_FACTS_H
 #define DP_RUN_FACTS_H
 
+#include "base/sha256.h"
 #include "preflight/admission.h"
 
-enum { DP_DIGEST_TEXT = 65 };
-
 typedef struct dp_run_facts {
-    char config_sha256[DP_DIGEST_TEXT]; /* of config.json; "" when it cannot be read */
-    char oracle_sha256[DP_DIGEST_TEXT]; /* of the file; "" likewise */
-    char
-        tensors_sha256[DP_DIGEST_TEXT]; /* of the records of the tensors; "" until the weights were held against them */
-    cJSON *geometry;                    /* owned; NULL until admitted */
-    cJSON *provenance;                  /* owned, the summary of reports/RESULT.md; NULL until admitted */
+    char config_sha256[DP_DIGEST_TEXT];  /* of config.json; "" when it cannot be read */
+    char oracle_sha256[DP_DIGEST_TEXT];  /* of the file; "" likewise */
+    char tensors_sha256[DP_DIGEST_TEXT]; /* of the tensors' records; "" until the weights were held against them */
+    cJSON *geometry;                     /* owned; NULL until admitted */
+    cJSON *provenance;                   /* owned, the summary of reports/RESULT.md; NULL until admitted */
 } dp_run_facts;
 
 /* The SHA-256 of a file's bytes; "" when it cannot be read. */

@@ -3,8 +3,8 @@
  *
  * A run takes one checkpoint in one precision mode and replaces every stage, as it is shown, by random values of one
  * profile (ordinary, large, tiny, cancelling, subnormal, signed zeros, or a mixture), so that every stage meets values
- * that no forward would hand it; contexts are of 1 to 400 rows, positions have gaps and reach 2^24. Each is then held against its float64 evaluation. No oracle is needed: an alarm is a
- * bound that is wrong, or a drafter that is.
+ * that no forward would hand it; contexts are of 1 to 400 rows, positions have gaps and reach 2^24. Each is then held
+ * against its float64 evaluation. No oracle is needed: an alarm is a bound that is wrong, or a drafter that is.
  */
 #ifndef DP_SOAK_H
 #define DP_SOAK_H

@@ -29,7 +29,7 @@ static void print_sizes(const dp_coverage *c) {
         if (r->reason != NULL) continue;
         printf("| `%s` | `%s` ", r->constant->file, r->constant->name);
         if (r->quantity == NULL)
-            printf("%" PRId64 " | | **nothing is known of it: harness/coverage.c needs a line** | |\n",
+            printf("%" PRId64 " | | **nothing is known of it: harness/coverage/coverage.c needs a line** | |\n",
                    r->constant->value);
         else if (r->good)
             printf("%" PRId64 " | %s | %" PRId64 " | %s, of %d |\n", r->threshold, r->quantity, r->value, r->by,

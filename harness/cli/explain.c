@@ -41,14 +41,14 @@ void dp_explain_rules(FILE *to) {
                 "    bound               = what rounding can do to this element, from the operands themselves\n"
                 "    noise               = root mean square of error / expected rounding noise\n"
                 "    (reports/BOUNDS.md derives them)\n\n");
-    fprintf(to, "Numbers of the chained verdict and of admission (harness/envelope.c)\n");
+    fprintf(to, "Numbers of the chained verdict and of admission (harness/limits/envelope.c)\n");
     for (int i = 0; i < DP_RULE_COUNT; i++) {
         const dp_rule *rule = dp_rule_of((dp_rule_id)i);
         fprintf(to, "  %s = %g\n", rule->name, rule->value);
         print_wrapped(to, rule->why);
         fprintf(to, "      source: %s\n", rule->source);
     }
-    fprintf(to, "\nNumbers of the bounds (harness/bounds.c)\n");
+    fprintf(to, "\nNumbers of the bounds (harness/limits/bounds.c)\n");
     const dp_bound_constant *constant;
     for (int i = 0; (constant = dp_bound_constant_at(i)) != NULL; i++) {
         fprintf(to, "  %s = %g\n", constant->name, constant->value);

@@ -54,16 +54,11 @@ int dp_take_run_option(const char *command, int argc, char **argv, int *index, d
 /* Whether the whole result is wanted, and not only its table. */
 bool dp_run_wants_result(const dp_run_options *options);
 
-/* Of the last part of a path: where it begins, and its length without the slashes at its end. */
-const char *dp_base_name(const char *path, int *length);
-/* generic, avx2, avx512. False: no such name. */
 /* A device's number, 0 or more. */
 bool dp_parse_device(const char *value, long *out);
-bool dp_parse_isa(const char *name, df_isa *isa);
+/* The next three: false where there is no such name. */
+bool dp_parse_isa(const char *name, df_isa *isa);         /* generic, avx2, avx512 */
 bool dp_parse_backend(const char *name, df_backend *out); /* cpu, cuda */
 bool dp_parse_class(const char *name, df_class *out);     /* exact, cublas, fast */
-
-/* "dflash-parity check --checkpoint X ..." from the words given; the caller frees it. NULL when out of memory. */
-char *dp_command_line(int argc, char **argv);
 
 #endif

@@ -171,20 +171,14 @@ static df_status read_text(const reader *r, char *text) {
 /* ---- Files ----------------------------------------------------------------------------------------------------------
  */
 
-/* Kinds of source files, those that are included first, for their names; FOLDERS for anything else. */
-enum { FOLDERS = 4 };
-static int source_kind(const char *name) {
-    static const char *const kinds[FOLDERS] = {".h", ".cuh", ".c", ".cu"};
-    const char *dot = strrchr(name, '.');
-    int kind = dot != NULL ? 0 : FOLDERS;
-    while (kind < FOLDERS && strcmp(dot, kinds[kind]) != 0) kind++;
-    return kind;
-}
+static const char *const kinds[] = {".h", ".cuh", ".c", ".cu"}; /* of source files, those that are included first */
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
-/* `below` is the path below `folder`, "" for the folder itself. */
-static df_status read_folder(const char *folder, const char *below, dp_constant_list *out, df_error *err) {
+/* The files of one kind; `below` is the path below `folder`, "" for the folder itself. */
+static df_status read_folder(const char *folder, const char *below, const char *kind, dp_constant_list *out,
+                             df_error *err) {
     char path[PATH_SIZE], file[PATH_SIZE];
     struct dirent **entry = NULL;
     df_status status = DF_OK;
@@ -194,32 +188,32 @@ static df_status read_folder(const char *folder, const char *below, dp_constant_
         return df_fail(err, DF_ERR_IO, "constants.folder",
                        "The sources in %s cannot be listed: %s. Run the command from the root of the repository.", path,
                        strerror(errno));
-    for (int pass = 0; pass <= FOLDERS; pass++)
-        for (int i = 0; status == DF_OK && i < n; i++) {
-            const char *name = entry[i]->d_name;
-            struct stat info;
-            const bool fits =
-                snprintf(file, sizeof file, "%s%s%s", below, *below != '\0' ? "/" : "", name) < PATH_SIZE &&
-                snprintf(path, sizeof path, "%s/%s", folder, file) < PATH_SIZE;
-            if (!fits || stat(path, &info) != 0) continue;
-            if (S_ISDIR(info.st_mode)) {
-                if (pass == FOLDERS) status = read_folder(folder, file, out, err);
-            } else if (source_kind(name) == pass) {
-                char *text = NULL;
-                const reader r = {out, file, err};
-                status = dp_text_file_read(path, LARGEST_SOURCE, &text, err);
-                if (status == DF_OK) status = read_text(&r, text);
-                free(text);
-            }
+    for (int i = 0; status == DF_OK && i < n; i++) {
+        const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
+        struct stat info;
+        const bool fits = snprintf(file, sizeof file, "%s%s%s", below, *below != '\0' ? "/" : "", name) < PATH_SIZE &&
+                          snprintf(path, sizeof path, "%s/%s", folder, file) < PATH_SIZE;
+        if (!fits || stat(path, &info) != 0) continue;
+        if (S_ISDIR(info.st_mode))
+            status = read_folder(folder, file, kind, out, err);
+        else if (dot != NULL && strcmp(dot, kind) == 0) {
+            char *text = NULL;
+            const reader r = {out, file, err};
+            status = dp_text_file_read(path, LARGEST_SOURCE, &text, err);
+            if (status == DF_OK) status = read_text(&r, text);
+            free(text);
         }
+    }
     for (int i = 0; i < n; i++) free(entry[i]);
     free(entry);
     return status;
 }
 
 df_status dp_constants_read(const char *folder, dp_constant_list *out, df_error *err) {
+    df_status status = DF_OK;
     *out = (dp_constant_list){.item = NULL};
-    return read_folder(folder, "", out, err);
+    for (int i = 0; status == DF_OK && i < KINDS; i++) status = read_folder(folder, "", kinds[i], out, err);
+    return status;
 }
 
 void dp_constants_release(dp_constant_list *list) {

@@ -154,8 +154,7 @@ dp_references dp_stage_inputs(const df_config *c, bool embedded, df_stage stage,
 bool dp_evaluable(df_stage stage) { return stage != DF_STAGE_CONFIDENCE_WINDOW; }
 
 static df_status find_inputs(dp_job *job, df_error *err) {
-    const dp_references r =
-        dp_stage_inputs(job->c, job->e->embedding != NULL, job->spec->stage, job->spec->layer);
+    const dp_references r = dp_stage_inputs(job->c, job->e->embedding != NULL, job->spec->stage, job->spec->layer);
     for (int i = 0; i < r.count; i++) {
         const int stage = (int)r.item[i].stage;
         if (stage >= DP_TAPS) {

@@ -5,7 +5,7 @@
 #define DP_EVALUATE_PARTS_H
 
 #include "limits/chain.h"
-#include "draft/draft.h"
+#include "model/model.h"
 #include "formulas/evaluate.h"
 #include "weights/quant.h"
 #include "heads/table.h"

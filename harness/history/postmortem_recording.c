@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "check/plot_collect.h"
 #include "report/report.h"
-#include "cli/run_options.h"
+#include "base/cli.h"
 
 #include <math.h>
 #include <stdlib.h>

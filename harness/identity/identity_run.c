@@ -2,59 +2,21 @@
 #include "identity/identity_run.h"
 
 #include "common/error.h"
+#include "run/cache_recording.h"
 #include "run/hosted.h"
 #include "run/proposal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static size_t key_width(const df_config *c) { return (size_t)c->n_kv_heads * (size_t)c->head_dim; }
-
-/* Adds kv.k and kv.v, [L, rows, nkv, hd]. */
-static df_status add_cache(const df_config *c, int rows, const float *k, const float *v, dp_recording *out,
-                           df_error *err) {
-    df_stage_view view = {.stage = DF_STAGE_KV_K,
-                          .layer = -1,
-                          .rank = 4,
-                          .dim = {c->n_layers, rows, c->n_kv_heads, c->head_dim},
-                          .f32 = k};
-    dp_recording_add(out, &view);
-    view.stage = DF_STAGE_KV_V;
-    view.f32 = v;
-    dp_recording_add(out, &view);
-    return dp_recording_status(out, err);
-}
-
-/* Two buffers of [L, rows, nkv * hd]. */
-static df_status take_cache(const df_config *c, int rows, float **k, float **v, df_error *err) {
-    const size_t n = (size_t)c->n_layers * (size_t)rows * key_width(c) + 1;
-    *k = malloc(n * sizeof **k);
-    *v = malloc(n * sizeof **v);
-    return *k != NULL && *v != NULL ? DF_OK : df_fail_memory(err, "the cache's content", 2 * n * sizeof **k);
-}
-
-df_status dp_record_cache(const dp_rig *rig, const df_kv *kv, dp_recording *out, df_error *err) {
-    const df_config *c = df_draft_config(rig->draft);
-    const int rows = df_kv_len(kv);
-    const size_t layer = (size_t)rows * key_width(c);
-    float *k = NULL, *v = NULL;
-    df_status status = take_cache(c, rows, &k, &v, err);
-    for (int i = 0; status == DF_OK && i < c->n_layers; i++)
-        status = df_kv_read(kv, i, k + (size_t)i * layer, v + (size_t)i * layer, err);
-    if (status == DF_OK) status = add_cache(c, rows, k, v, out, err);
-    free(k);
-    free(v);
-    return status;
-}
-
 /* What a cache of the last `held` context rows holds: those rows of attn.k_rope and attn.v. A stage that is lacking
  * leaves kv.* lacking too. */
 static df_status add_context(const df_config *c, int context, int held, dp_recording *out, df_error *err) {
-    const size_t width = key_width(c), layer = (size_t)held * width, skip = (size_t)(context - held) * width;
+    const size_t width = dp_key_width(c), layer = (size_t)held * width, skip = (size_t)(context - held) * width;
     const int64_t rows = (int64_t)context + c->block;
     float *k = NULL, *v = NULL;
     bool whole = true;
-    df_status status = take_cache(c, held, &k, &v, err);
+    df_status status = dp_take_cache(c, held, &k, &v, err);
     for (int i = 0; status == DF_OK && whole && i < c->n_layers; i++) {
         const dp_recorded *keys = dp_recording_find(out, DF_STAGE_ATTN_K_ROPE, i);
         const dp_recorded *values = dp_recording_find(out, DF_STAGE_ATTN_V, i);
@@ -63,7 +25,7 @@ static df_status add_context(const df_config *c, int context, int held, dp_recor
         memcpy(k + (size_t)i * layer, keys->value + skip, layer * sizeof *k);
         memcpy(v + (size_t)i * layer, values->value + skip, layer * sizeof *v);
     }
-    if (status == DF_OK && whole) status = add_cache(c, held, k, v, out, err);
+    if (status == DF_OK && whole) status = dp_recording_add_cache(c, held, k, v, out, err);
     free(k);
     free(v);
     return status;
@@ -111,7 +73,7 @@ df_status dp_record_round(const dp_rig *rig, const dp_subject *subject, df_kv *k
                           const int32_t *pos, dp_recording *out, df_error *err) {
     float *result = NULL;
     df_status status = take_result(df_draft_config(rig->draft), &result, err);
-    if (status == DF_OK) status = dp_record_cache(rig, kv, out, err);
+    if (status == DF_OK) status = dp_record_cache(rig->draft, kv, out, err);
     if (status == DF_OK) {
         df_draft_observe(rig->draft, dp_recording_observe, out);
         status = dp_step_round(rig, subject, kv, noise, pos, result, err);

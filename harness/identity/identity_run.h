@@ -22,9 +22,6 @@ df_status dp_record_block(const dp_rig *rig, const dp_subject *subject, const dp
 df_status dp_record_round(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *noise,
                           const int32_t *pos, dp_recording *out, df_error *err);
 
-/* Appends the content of a cache to a recording, as kv.k and kv.v. */
-df_status dp_record_cache(const dp_rig *rig, const df_kv *kv, dp_recording *out, df_error *err);
-
 /* One step of a cache under test, shown to the subject's hooks before and after. */
 df_status dp_step_ingest(const dp_rig *rig, const dp_subject *subject, df_kv *kv, const float *features,
                          const int32_t *pos, int rows, df_error *err);

@@ -11,7 +11,7 @@
 
 #include "preflight/admission.h"
 #include "common/pool.h"
-#include "draft/draft.h"
+#include "model/model.h"
 
 /* Refused ("oracle.float32"): a stage of the run that does not follow, of those that `filter` matches (NULL: all).
  * `draft`, `head` and `embedding` (NULL: none) are on the CPU. */

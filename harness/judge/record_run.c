@@ -4,7 +4,7 @@
 #include "preflight/embedding.h"
 #include "common/error.h"
 #include "run/hosted.h"
-#include "identity/identity_run.h"
+#include "run/cache_recording.h"
 #include "run/proposal.h"
 
 #include <stdio.h>
@@ -50,11 +50,10 @@ static df_status load(const dp_run_setup *setup, dp_run_record *run, df_error *e
 
 /* The context's rows as the cache itself holds them, not as the block's stages suggest. */
 static df_status record_cache(dp_run_record *run, const float *features, df_error *err) {
-    const dp_rig rig = {.engine = run->handle, .draft = run->draft, .head = run->head};
     df_kv *kv = NULL;
     df_status status = df_kv_create(run->draft, run->in.context + run->in.config.block, &kv, err);
     if (status == DF_OK) status = dp_ingest_ctx(run->draft, kv, features, run->in.pos, run->in.context, err);
-    if (status == DF_OK) status = dp_record_cache(&rig, kv, &run->stages, err);
+    if (status == DF_OK) status = dp_record_cache(run->draft, kv, &run->stages, err);
     df_kv_destroy(kv);
     return status;
 }

@@ -40,7 +40,7 @@ static const dp_bound_constant constants[CONSTANTS] = {
     [FLOAT64_LEAST] = {"float64 underflow", 0x1p-1074, "the least subnormal of float64; half of it has no float64"},
     [FLOAT64_LARGEST] = {"float64 overflow", 0x1.fffffffffffffp1023,
                          "the largest float64; results past it are infinite"},
-    [SEGMENT] = {"segment of a canonical sum", DF_SEGMENT, "the exact class's order of summation, impl/canon.h"},
+    [SEGMENT] = {"segment of a canonical sum", DF_SEGMENT, "the exact class's order of summation, impl/common/canon.h"},
     [TF32_OPERAND] = {"tf32 operand", 0x1p-11, "11 significant bits, rounded to nearest"},
     [TF32_LEAST] = {"tf32 underflow", 0x1p-137, "half the least subnormal of tf32, 2^-126 over 2^10"},
     [BF16_OPERAND] = {"bf16 operand", 0x1p-8, "8 significant bits, rounded to nearest: half of 2^-7"},
@@ -48,9 +48,10 @@ static const dp_bound_constant constants[CONSTANTS] = {
     [SPLIT_OPERAND] = {"bf16 pair operand", 0x1p-17,
                        "a value held as the sum of two bf16: what the first leaves is below 2^-8, so its leading bit "
                        "is worth 2^-9 at most, and the second rounds that to 8 bits"},
-    [SPLIT_LEFT_OUT] = {"second times second of two bf16 pairs", 0x1p-16,
-                        "the fast attention leaves this product out (impl/cuda/attend_fast.cuh); each is 2^-8 of its "
-                        "value at most"},
+    [SPLIT_LEFT_OUT] =
+        {"second times second of two bf16 pairs", 0x1p-16,
+         "the fast attention leaves this product out (impl/cuda/persistent/attend_fast.cuh); each is 2^-8 of its "
+         "value at most"},
     [SPLIT_PRODUCTS] = {"products of a bf16 pair", 2.125,
                         "each activation is multiplied twice, and a step of the tensor cores adds 16 products to one "
                         "accumulator, 17 terms: 2 x 17 / 16 roundings to a term"},
@@ -61,9 +62,10 @@ static const dp_bound_constant constants[CONSTANTS] = {
                         "the accumulators are not promised to round to nearest; cutting "
                         "off loses up to a whole unit in the last place"},
     [EXP_ULP] = {"exp of the exact class", 1.05, "the largest error of df_exp in ulp, measured by the suite mathfn"},
-    [FAST_EXP_ULP] = {"exp of the fast class", 106.0,
-                      "its attention's exponential errs by 2^-22 + 2^-23 |x| relative (impl/cuda/attend_fast.cuh), "
-                      "and |x| reaches 104, past which e^x is zero"},
+    [FAST_EXP_ULP] =
+        {"exp of the fast class", 106.0,
+         "its attention's exponential errs by 2^-22 + 2^-23 |x| relative (impl/cuda/persistent/attend_fast.cuh), "
+         "and |x| reaches 104, past which e^x is zero"},
     [TANH_ULP] = {"tanh of the exact class", 1.0, "the largest error of df_tanh in ulp, measured by the suite tanh"},
     [LIBRARY_ULP] = {"a library's functions", 4.0,
                      "exp, tanh, cosine and sine of the vector libraries behind the reference are "

@@ -5,7 +5,7 @@
  * segment's index) the partial sums are known, and the error is bounded by the sum of half a unit in the last place of
  * each (Higham, section 3.3). Where it does not, by gamma_K sum |a||b| (sections 3.1 and 4.2), and the expected noise
  * is that of partial sums as large as blocks of neighbours, or terms in an order drawn at random, can make them. The
- * canonical order is written here a second time, by recursion, and shares no code with impl/canon.h.
+ * canonical order is written here a second time, by recursion, and shares no code with impl/common/canon.h.
  */
 #ifndef DP_CHAIN_H
 #define DP_CHAIN_H

@@ -7,6 +7,7 @@
 #ifndef DP_COMPARE_H
 #define DP_COMPARE_H
 
+#include "store/sketch.h"
 #include "store/store.h"
 
 typedef struct dp_difference {
@@ -28,9 +29,6 @@ typedef struct dp_difference {
     double worst_got, worst_want;
 } dp_difference;
 
-/* Values of one row for this stage and shape (see above). */
-int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
-
 /* The distance between neighbouring float32 values at |want|, the subnormal spacing below the normal range. */
 double dp_float32_ulp(double want);
 
@@ -46,5 +44,10 @@ double dp_largest_row(const dp_array *want, int64_t row_length);
 
 /* The elements of a complete float32 tensor that `want` (possibly sampled) holds, widened; the caller frees them. */
 df_status dp_gather(const float *full, const dp_array *want, double **out, df_error *err);
+
+/* How far two sketches of one form are apart: l2_rel and max_rel are relative to the norms of the rows of `want`, to
+ * which a row's own norm counts as one more projection. An expected l2_rel is the relative L2 of the whole tensors.
+ * `worst` is row * (projections + 1) + projection; what no sketch tells is zero. */
+void dp_sketch_compare(const dp_sketch *got, const dp_sketch *want, dp_difference *out);
 
 #endif

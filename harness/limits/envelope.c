@@ -38,7 +38,7 @@ static const dp_rule rules[DP_RULE_COUNT] = {
                        "A correct program adds this many terms one after another before partial sums meet: the "
                        "canonical order does, and the reference's other orders take norms so. Longer chains round "
                        "more, and a norm that added all its squares in one chain would be told by its bound.",
-                       "CHAIN of oracles/orders.py, DF_SEGMENT of impl/canon.h"},
+                       "CHAIN of oracles/orders.py, DF_SEGMENT of impl/common/canon.h"},
     [DP_RULE_BRACKET_SHARE] =
         {"float32 share of bfloat16", 0x1p-9,
          "float32 carries 24 significant bits and bfloat16 8, so a float32 run of the same model is 2^16 times closer "

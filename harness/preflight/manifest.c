@@ -2,7 +2,7 @@
 #include "preflight/manifest.h"
 
 #include "common/error.h"
-#include "check/run_facts.h"
+#include "base/sha256.h"
 #include "base/text_file.h"
 
 #include <stdlib.h>

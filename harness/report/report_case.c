@@ -5,7 +5,7 @@
 #include "check/divergence.h"
 #include "base/environment.h"
 #include "base/json_number.h"
-#include "cli/run_options.h"
+#include "base/cli.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -20,14 +20,17 @@ typedef struct claim {
     const char *advice;
 } claim;
 
-static const claim head_claim = {"head", "output head", "anchor", "provenance.head.missing", "provenance.head.differs",
-    ", by name where a file holds several: --lm-head FILE:TENSOR"};
-static const claim embedding_claim = {"embedding", "embedding table", "block_ids", "provenance.embedding.missing",
-                                      "provenance.embedding.differs", ""};
+static const claim head_claim = {"head",
+                                 "output head",
+                                 "anchor",
+                                 "provenance.head.missing",
+                                 "provenance.head.differs",
+                                 ", by name where a file holds several: --lm-head FILE:TENSOR"};
+static const claim embedding_claim = {
+    "embedding", "embedding table", "block_ids", "provenance.embedding.missing", "provenance.embedding.differs", ""};
 
 static df_status differs(const claim *c, const dp_oracle *oracle, const char *tensor, const char *field,
-                         const char *ours,
-                         const char *theirs, df_error *err) {
+                         const char *ours, const char *theirs, df_error *err) {
     return df_fail(err, DF_ERR_REFUSED, c->other,
                    "%s: the %s of the %s differs: %s has %s, the oracle was computed with %s. Give the %s of the "
                    "oracle's target%s.",

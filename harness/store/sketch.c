@@ -80,34 +80,3 @@ df_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out,
     dp_sketch_release(out);
     return df_fail_memory(err, "a sketch", (size_t)(form->rows * each + form->width) * sizeof(double));
 }
-
-void dp_sketch_compare(const dp_sketch *got, const dp_sketch *want, dp_difference *out) {
-    const int64_t each = want->projections + 1;
-    const double root = sqrt((double)want->width);
-    double error_square = 0.0, error_fourth = 0.0, norm_square = 0.0, before = 0.0;
-    *out = (dp_difference){.count = want->rows * each, .worst = -1, .largest_in_row = 1.0};
-    for (int64_t i = 0; i < out->count; i++) {
-        const bool is_rms = i % each == want->projections;
-        const double norm = want->value[i - i % each + want->projections] * root;
-        const double g = got->value[i], w = want->value[i], error = fabs(g - w) * (is_rms ? root : 1.0);
-        if (!isfinite(g)) {
-            if (isnan(g))
-                out->nan++;
-            else
-                out->inf++;
-            if (out->nonfinite++ == 0) out->worst = i, out->worst_got = g, out->worst_want = w;
-            continue;
-        }
-        const double relative = error == 0.0 ? 0.0 : norm > 0.0 ? error / norm : INFINITY;
-        if (out->nonfinite == 0 && (relative > out->max_rel || out->worst < 0))
-            out->worst = i, out->worst_got = g, out->worst_want = w;
-        out->max_rel = fmax(out->max_rel, relative);
-        error_square += error * error;
-        norm_square += norm * norm;
-        if (!is_rms) continue;
-        error_fourth += (error_square - before) * (error_square - before);
-        before = error_square;
-    }
-    out->rows = dp_deciding(error_square, error_fourth);
-    out->l2_rel = error_square == 0.0 ? 0.0 : norm_square > 0.0 ? sqrt(error_square / norm_square) : INFINITY;
-}

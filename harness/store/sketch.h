@@ -11,7 +11,7 @@
 #ifndef DP_SKETCH_H
 #define DP_SKETCH_H
 
-#include "limits/compare.h"
+#include "dflash.h"
 
 enum { DP_SKETCH_PROJECTIONS = 4, DP_SKETCH_PROJECTIONS_MOST = 16 };
 
@@ -30,10 +30,5 @@ void dp_sketch_row(const dp_sketch *form, int64_t row, const double *value, doub
 
 /* The sketch, in the form of another one, of a complete float32 tensor of form->rows * form->width values. */
 df_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out, df_error *err);
-
-/* How far two sketches of one form are apart: l2_rel and max_rel are relative to the norms of the rows of `want`, to
- * which a row's own norm counts as one more projection. An expected l2_rel is the relative L2 of the whole tensors.
- * `worst` is row * (projections + 1) + projection; what no sketch tells is zero. */
-void dp_sketch_compare(const dp_sketch *got, const dp_sketch *want, dp_difference *out);
 
 #endif

@@ -222,12 +222,11 @@ bool dp_dims_equal(int rank_a, const int64_t *a, int rank_b, const int64_t *b) {
     return true;
 }
 
-const char *dp_dims_text(int rank, const int64_t *dim, char text[DP_DIMS_TEXT]) {
-    size_t at = (size_t)snprintf(text, DP_DIMS_TEXT, "[");
-    for (int i = 0; i < rank; i++)
-        at += (size_t)snprintf(text + at, DP_DIMS_TEXT - at, "%s%lld", i > 0 ? ", " : "", (long long)dim[i]);
-    snprintf(text + at, DP_DIMS_TEXT - at, "]");
-    return text;
-}
-
 bool dp_is_cache(df_stage stage) { return stage == DF_STAGE_KV_K || stage == DF_STAGE_KV_V; }
+
+int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim) {
+    if (stage == DF_STAGE_ROPE_INV_FREQ) return 1;
+    /* [L, C, ...]: a row is one token of one layer */
+    if (dp_is_cache(stage)) return dp_dims_product(rank - 2, dim + 2);
+    return rank > 1 ? dp_dims_product(rank - 1, dim + 1) : dim[0];
+}

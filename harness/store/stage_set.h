@@ -7,6 +7,7 @@
 #ifndef DP_STAGE_SET_H
 #define DP_STAGE_SET_H
 
+#include "base/coordinates.h"
 #include "dflash.h"
 
 typedef struct dp_stage_spec {
@@ -42,7 +43,8 @@ bool dp_is_cache(df_stage stage);
 
 int64_t dp_dims_product(int rank, const int64_t *dim);
 bool dp_dims_equal(int rank_a, const int64_t *a, int rank_b, const int64_t *b);
-enum { DP_DIMS_TEXT = 96 };
-const char *dp_dims_text(int rank, const int64_t *dim, char text[DP_DIMS_TEXT]); /* "[16, 2560]" */
+
+/* Values of one row: of all dimensions but the first, a token's; every value of the frequency table is its own row. */
+int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
 
 #endif

@@ -6,6 +6,7 @@
 #define DP_STORE_SKETCH_H
 
 #include "store/sketch.h"
+#include "store/store.h"
 
 /* The sketch of a run's stage; out->value is NULL for a stage that is stored whole, and in a recording. */
 df_status dp_oracle_sketch(const dp_oracle *oracle, dp_run run, const char *name, dp_sketch *out, df_error *err);

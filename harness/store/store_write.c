@@ -11,6 +11,7 @@
 
 #include "base/atomic_file.h"
 #include "common/error.h"
+#include "store/stage_set.h"
 #include "base/sha256.h"
 #include "store/sketch.h"
 #include "store/store_h5.h"

@@ -2,7 +2,7 @@
 #include "vectors/vectors_parts.h"
 
 #include "config/config.h"
-#include "draft/draft.h"
+#include "model/model.h"
 #include "common/error.h"
 #include "run/hosted.h"
 #include "model/rope.h"

@@ -1,7 +1,7 @@
 /* vectors_heads.c - see vectors.h: logits, the selector's walk, the Markov heads, the confidence head. */
 #include "vectors/vectors_parts.h"
 
-#include "draft/draft.h"
+#include "model/model.h"
 #include "formulas/evaluate_parts.h"
 #include "common/error.h"
 #include "run/hosted.h"

@@ -2,7 +2,7 @@
  * over a table that holds a part of it. */
 #include "vectors/vectors_parts.h"
 
-#include "draft/draft.h"
+#include "model/model.h"
 #include "common/error.h"
 #include "run/hosted.h"
 

@@ -3,7 +3,7 @@
  *
  * open(2) waits at a named pipe until someone writes to it, and a socket or a device gives an errno that misleads. What
  * is mapped, read at offsets or read twice goes through here; text that is read once, front to back, may come from a
- * pipe and has a way of its own (harness/text_file.c).
+ * pipe and has a way of its own (harness/base/text_file.c).
  */
 #ifndef DF_REGULAR_FILE_H
 #define DF_REGULAR_FILE_H

@@ -149,7 +149,7 @@ df_status df_config_unread(const df_config_doc *doc, df_family family) {
         "%s: the config has keys that nothing here reads, and that may change what the drafter computes: "
         "%s%s%s%s%s. A drafter that needs one of them is not supported, and without the key the config would "
         "describe another drafter: leave it in the config. A key that is known to change no arithmetic "
-        "belongs into the table impl/config_key_rows.h.",
+        "belongs into the table impl/config/config_key_rows.h.",
         doc->where, unknown.text, and_more(&unknown, more), unknown.count > 0 && changed.count > 0 ? "; " : "",
         changed.text, and_more(&changed, more_changed));
 }

@@ -9,14 +9,7 @@
 #ifndef DF_CPU_OPS_H
 #define DF_CPU_OPS_H
 
-#include "engine/engine.h"
-
-/* The tables that table.c defines. */
-extern const df_ops df_cpu_ops_generic;
-#if defined(__x86_64__)
-extern const df_ops df_cpu_ops_avx2;
-extern const df_ops df_cpu_ops_avx512;
-#endif
+#include "engine/backends.h"
 
 /* heads.c, compiled once for all of them. */
 df_status df_cpu_gather(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale, float *out,

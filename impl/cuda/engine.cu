@@ -1,7 +1,7 @@
 /*
  * engine.cu - opening and closing a device: its stream, its memory behind memory.h, its cuBLAS handle, its description.
  */
-#include "cuda/device_scope.h"
+#include "cuda/common/device_scope.h"
 #include "cuda/persistent/resident.h"
 
 #include <cstdio>

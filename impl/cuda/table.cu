@@ -1,6 +1,6 @@
 /* table.cu - the tables of operations of the CUDA classes, every one on its engine's device. They differ in their
  * products, and the fast one in its attention. */
-#include "cuda/device_scope.h"
+#include "cuda/common/device_scope.h"
 #include "cuda/persistent/resident.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #ifndef DF_CONV_H
 #define DF_CONV_H
 
-#include "draft/draft.h"
+#include "model/model.h"
 
 /* Width of a row's dynamic kernels: 2 k G. */
 static inline int df_conv_width(const df_config *config) {

@@ -9,6 +9,7 @@
 
 #include "common/canon.h"
 #include "common/error.h"
+#include "kv/kv.h"
 #include "model/observe.h"
 
 /* One call in progress: the model, its operations and the rotary tables of the rows it computes. */

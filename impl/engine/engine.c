@@ -1,10 +1,6 @@
 /* engine.c - creates the backend that the options ask for; a backend or class that is not built is an error by name. */
-#include "engine/engine.h"
+#include "engine/backends.h"
 
-#include "cpu/cpu_ops.h"
-#ifdef DF_WITH_CUDA
-#include "cuda/cuda_engine.h"
-#endif
 #include "common/error.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * last; e is Markov W1's row of the token before the slot, as stored, whatever the kind of Markov head. What to make of
  * the values is window.c's business.
  */
-#include "draft/draft.h"
+#include "model/model.h"
 
 #include "common/error.h"
 #include "model/observe.h"

@@ -7,7 +7,7 @@
 #ifndef DF_MARKOV_H
 #define DF_MARKOV_H
 
-#include "draft/draft.h"
+#include "model/model.h"
 
 /*
  * Slot by slot, with e = W1[prev], h the slot's row, prev the anchor at first and then each token as it is chosen:

@@ -3,7 +3,7 @@
  * choice, and the way to the others (selector.c, markov.c).
  */
 #include "heads/choice.h"
-#include "draft/draft.h"
+#include "model/model.h"
 #include "common/error.h"
 #include "heads/markov.h"
 #include "heads/selector.h"

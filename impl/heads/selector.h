@@ -6,7 +6,7 @@
 #ifndef DF_SELECTOR_H
 #define DF_SELECTOR_H
 
-#include "draft/draft.h"
+#include "model/model.h"
 
 /*
  * h[n, r] = hidden_projection(rows), the operation `matmul`. Slot by slot, with prev the anchor at first and then each

@@ -6,7 +6,7 @@
  */
 #include "heads/table.h"
 
-#include "draft/draft.h"
+#include "model/model.h"
 #include "common/error.h"
 #include "weights/head_find.h"
 #include "model/observe.h"

@@ -2,7 +2,7 @@
  * kv.c - the draft cache as its caller sees it: making it, its length and floor, cutting it back, the pin, reading it.
  * How rows come in and old ones make room is kv_room.c; the tail as bytes is kv_tail.c.
  */
-#include "draft/draft.h"
+#include "kv/kv.h"
 
 #include "common/error.h"
 

@@ -7,7 +7,7 @@
  * for twice the kept rows, a row is moved about once in its life. Sums over keys are cut by absolute position
  * (canon.h), so where a row lies changes no bit.
  */
-#include "draft/draft.h"
+#include "kv/kv.h"
 
 #include "common/error.h"
 

@@ -13,7 +13,7 @@
  * A cache that differs in any field would read the rows as something else, so import compares every one by name. The
  * matrices of the checkpoint are not in the bytes: its norm vectors stand for it.
  */
-#include "draft/draft.h"
+#include "kv/kv.h"
 
 #include "common/error.h"
 #include "common/fnv.h"
@@ -55,17 +55,6 @@ static const struct {
     [FIELD_EPS] = {"kv.import.eps", "rms_norm_eps (float64 bits)", true},
     [FIELD_WEIGHTS] = {"kv.import.weights", "checkpoint (hash of its norm vectors)", true},
 };
-
-uint64_t df_kv_weights_hash(const df_draft *draft) {
-    const df_config *c = &draft->config;
-    uint64_t hash = df_fnv(DF_FNV_START, draft->weights.hidden_norm, (size_t)c->hidden * sizeof(float));
-    for (int i = 0; i < c->n_layers; i++) {
-        const df_layer_weights *layer = &draft->weights.layer[i];
-        hash = df_fnv(hash, layer->input_norm, (size_t)c->hidden * sizeof(float));
-        hash = df_fnv(hash, layer->k_norm, (size_t)c->head_dim * sizeof(float));
-    }
-    return hash;
-}
 
 static void describe(const df_draft *draft, uint64_t value[FIELD_COUNT]) {
     const df_config *c = &draft->config;

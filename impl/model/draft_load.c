@@ -1,7 +1,8 @@
 /* draft_load.c - creates a draft model from a checkpoint directory, and answers questions about it. */
-#include "draft/draft.h"
+#include "model/model.h"
 
 #include "common/error.h"
+#include "common/fnv.h"
 #include "model/rope.h"
 
 #include <stdio.h>
@@ -45,6 +46,18 @@ df_status df_draft_load_as(df_engine *engine, const char *dir, df_precision prec
     return status == DF_OK ? df_draft_load_config(engine, dir, precision, &config, out, err) : status;
 }
 
+/* While the vectors are in host memory. */
+static uint64_t weights_hash(const df_draft *draft) {
+    const df_config *c = &draft->config;
+    uint64_t hash = df_fnv(DF_FNV_START, draft->weights.hidden_norm, (size_t)c->hidden * sizeof(float));
+    for (int i = 0; i < c->n_layers; i++) {
+        const df_layer_weights *layer = &draft->weights.layer[i];
+        hash = df_fnv(hash, layer->input_norm, (size_t)c->hidden * sizeof(float));
+        hash = df_fnv(hash, layer->k_norm, (size_t)c->head_dim * sizeof(float));
+    }
+    return hash;
+}
+
 df_status df_draft_load_config(df_engine *engine, const char *dir, df_precision precision, const df_config *config,
                                df_draft **out, df_error *err) {
     char path[PATH_SIZE];
@@ -69,7 +82,7 @@ df_status df_draft_load_config(df_engine *engine, const char *dir, df_precision 
     status = df_rope_rows_open(&draft->rope, draft->inv_freq, (int)half,
                                (float)df_rope_attention_scaling(&draft->config.rope), err);
     if (status != DF_OK) goto fail;
-    draft->weights_hash = df_kv_weights_hash(draft);
+    draft->weights_hash = weights_hash(draft);
     status = df_weights_place(&draft->weights, &draft->config, &engine->memory, err);
     if (status != DF_OK) goto fail;
     *out = draft;

@@ -5,7 +5,7 @@
 #ifndef DF_OBSERVE_H
 #define DF_OBSERVE_H
 
-#include "draft/draft.h"
+#include "model/model.h"
 
 /* data: the stage's values, as many as view->dim says, in the engine's memory. view->f32 is filled in here. */
 df_status df_show_copied(const df_draft *draft, df_stage_view view, float *data, df_error *err);

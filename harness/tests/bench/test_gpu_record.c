@@ -214,15 +214,15 @@ START_TEST(a_record_is_stale_when_a_source_changed_came_or_went) {
     cJSON *json = cJSON_Parse(text), *sources = cJSON_GetObjectItemCaseSensitive(json, "sources");
     free(text);
     ck_assert(cJSON_IsObject(sources));
-    cJSON_SetValuestring(cJSON_GetObjectItemCaseSensitive(sources, "impl/draft.c"), "00");
-    cJSON_DeleteItemFromObjectCaseSensitive(sources, "impl/kv.c");
+    cJSON_SetValuestring(cJSON_GetObjectItemCaseSensitive(sources, "impl/draft/draft.c"), "00");
+    cJSON_DeleteItemFromObjectCaseSensitive(sources, "impl/kv/kv.c");
     cJSON_AddStringToObject(sources, "impl/cuda/former.cu", "00");
     text = cJSON_Print(json);
     scratch_write_text("x.record.json", text);
     free(text);
     cJSON_Delete(json);
     child run = CHILD("release-check", "--records", path);
-    static const char *const words[] = {"changed  impl/draft.c\n", "new      impl/kv.c\n",
+    static const char *const words[] = {"changed  impl/draft/draft.c\n", "new      impl/kv/kv.c\n",
                                         "gone     impl/cuda/former.cu\n", "3 files above are not as they were"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         ck_assert_msg(strstr(run.out, words[i]) != NULL, "expected '%s' in:\n%s", words[i], run.out);

@@ -6,7 +6,7 @@
  */
 #include "support/cli_case.h"
 
-#include "cli/run_options.h"
+#include "base/cli.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -328,10 +328,10 @@ START_TEST(the_workflow_keeps_what_the_gate_leaves_and_injects_nothing) {
     ck_assert_str_eq(step_of(&w, "History")->key, step_of(&w, "Keep the history")->key);
     ck_assert_str_eq(step_of(&w, "Checkpoints")->path, "build/checkpoints");
     /* Every file that the key names is there, or a later one would change checkpoints without changing the key. */
-    static const char *const names[] = {"fixtures/cases.json", "fixtures/configs/**", "harness/synth*"};
+    static const char *const names[] = {"fixtures/cases.json", "fixtures/configs/**", "harness/store/synth*"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         ck_assert_ptr_nonnull(strstr(step_of(&w, "Checkpoints")->key, names[i]));
-    ck_assert(access("harness/synth_plan.c", F_OK) == 0 && access(w.env_value, F_OK) == 0);
+    ck_assert(access("harness/store/synth_plan.c", F_OK) == 0 && access(w.env_value, F_OK) == 0);
     /* Expressions are put into a script as text, so a branch's name could be a command. */
     for (int i = 0; i < w.count; i++) ck_assert_ptr_null(strstr(w.step[i].run, "${{"));
     /* An action by a tag of its major version, from its own owner. */

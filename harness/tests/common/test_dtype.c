@@ -1,5 +1,5 @@
 /*
- * test_dtype.c - the conversions of impl/dtype.h, exhaustively where 65536 inputs allow it.
+ * test_dtype.c - the conversions of impl/common/dtype.h, exhaustively where 65536 inputs allow it.
  *
  * The reference is arithmetic in double with ldexp and rint, which shares nothing with the bit manipulation under test.
  */

@@ -7,7 +7,7 @@
 #include "check/run_check.h"
 
 #ifdef DF_WITH_CUDA
-#include "cuda/cuda_engine.h"
+#include "cuda/common/cuda_engine.h"
 #include "cuda/persistent/program.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "support/cuda_case.h"
 
 #ifdef DF_WITH_CUDA
-#include "cuda/cuda_engine.h"
+#include "cuda/common/cuda_engine.h"
 #endif
 
 #include <math.h>

@@ -40,7 +40,7 @@ START_TEST(every_public_function_is_found) {
     static const char *const some[] = {"df_accept_token", "df_draw",        "df_draft_tensor", "df_kv_floor",
                                        "df_stage_name",   "df_embed_block", "df_config_read",  "df_kv_blob_free"};
     size_t length;
-    char *header = scratch_read("impl/dflash.h", &length);
+    char *header = scratch_read("impl/include/dflash.h", &length);
     int count = 0;
     ck_assert_int_eq(run(".ci/api --list", out), 0);
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) ck_assert_msg(strstr(out, some[i]) != NULL, "%s", some[i]);

@@ -2,7 +2,7 @@
  * test_logits.c - the target's vocabulary tables: logits, embeddings and reduced vocabularies, against scalar code
  * written from dflash.h, and every refusal.
  */
-#include "draft/draft.h"
+#include "model/model.h"
 #include "common/mathfn.h"
 #include "support/op_case.h"
 #include "support/propose_case.h"

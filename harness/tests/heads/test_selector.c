@@ -3,7 +3,7 @@
  * selector.h on the stored checkpoints, the sampled walk, and every refusal. Here too are the helpers of
  * propose_case.h.
  */
-#include "draft/draft.h"
+#include "model/model.h"
 #include "support/op_case.h"
 #include "heads/pick.h"
 #include "support/propose_case.h"

@@ -5,7 +5,7 @@
  * Faults are planted through the hooks of `identity`: in the table of operations and in the cache under test.
  */
 #include "heads/gather.h"
-#include "draft/draft.h"
+#include "kv/kv.h"
 #include "identity/identity_case.h"
 #include "support/identity_cases.h"
 #include "support/op_case.h"

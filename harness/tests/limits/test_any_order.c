@@ -178,7 +178,7 @@ static df_rope_config random_rope(op_random *random, int kind) {
     return rope;
 }
 
-/* The table as transformers computes it in float32 (impl/rope.c, bit for bit: suite vectors) against float64. */
+/* The table as transformers computes it in float32 (impl/model/rope.c, bit for bit: suite vectors) against float64. */
 START_TEST(a_correct_table_of_any_scaling_lies_within_its_bound) {
     enum { TABLES = 400 };
     static const int least_beyond[] = {1, 40, 40}; /* tables that a limit of 8 roundings would refuse */

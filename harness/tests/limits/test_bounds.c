@@ -68,12 +68,20 @@ static int bare_numbers(const char *text) {
 }
 
 START_TEST(no_file_that_bounds_are_made_in_has_a_number_without_a_reason) {
-    static const char *const files[] = {
-        "harness/bounds.c",         "harness/approx.h",         "harness/chain.c",
-        "harness/evaluate.c",       "harness/evaluate_rope.c",  "harness/evaluate_attention.c",
-        "harness/evaluate_heads.c", "harness/isolated_judge.c", "harness/envelope.c",
-        "harness/growth.c",         "harness/bracket.c",        "harness/spread.c",
-        "harness/float32_run.c",    "harness/evaluate_rows.c"};
+    static const char *const files[] = {"harness/limits/bounds.c",
+                                        "harness/limits/approx.h",
+                                        "harness/limits/chain.c",
+                                        "harness/formulas/evaluate.c",
+                                        "harness/formulas/evaluate_rope.c",
+                                        "harness/formulas/evaluate_attention.c",
+                                        "harness/formulas/evaluate_heads.c",
+                                        "harness/judge/isolated_judge.c",
+                                        "harness/limits/envelope.c",
+                                        "harness/check/growth.c",
+                                        "harness/preflight/bracket.c",
+                                        "harness/preflight/spread.c",
+                                        "harness/judge/float32_run.c",
+                                        "harness/formulas/evaluate_rows.c"};
     df_error err;
     char *text = NULL;
     ck_assert_msg(dp_text_file_read(files[_i], 1 << 20, &text, &err) == DF_OK, "%s", err.message);

@@ -5,6 +5,7 @@
 #include "support/compare_case.h"
 #include "common/dtype.h"
 #include "judge/rounds.h"
+#include "store/stage_set.h"
 
 #include <float.h>
 #include <math.h>

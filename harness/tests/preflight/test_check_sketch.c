@@ -193,8 +193,7 @@ static void rig_open(rig *r) {
                   err.message);
     ck_assert_int_eq(df_engine_create(&(df_engine_options){.threads = 1}, &r->engine, &err), DF_OK);
     ck_assert_int_eq(df_draft_load(r->engine, checkpoint, &r->draft, &err), DF_OK);
-    ck_assert_int_eq(
-        dp_head_load(r->engine, "fixtures/small/tiny-dflash2", NULL, r->in.oracle, &r->head, &err), DF_OK);
+    ck_assert_int_eq(dp_head_load(r->engine, "fixtures/small/tiny-dflash2", NULL, r->in.oracle, &r->head, &err), DF_OK);
     const size_t hidden = (size_t)r->in.config.hidden;
     float *features = malloc((size_t)r->in.context * hidden * sizeof *features);
     float *result = malloc((size_t)r->in.config.block * hidden * sizeof *result);

@@ -105,7 +105,8 @@ START_TEST(another_scale_fails_at_the_embedding) {
 }
 END_TEST
 
-/* One value off by far less than a float32 rounding, and by more than float64 may err: the reference contradicts itself.
+/* One value off by far less than a float32 rounding, and by more than float64 may err: the reference contradicts
+ * itself.
  */
 START_TEST(a_reference_that_is_off_by_little_fails_alone) {
     dp_result result;

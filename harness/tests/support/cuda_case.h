@@ -18,7 +18,8 @@ cuda_pair cuda_pair_open(void);
 void cuda_pair_close(cuda_pair *pair);
 
 df_engine *cuda_engine(df_class numeric_class, df_products products);
-/* Whether the engine's device runs the resident kernels: compute capability 9.0 to 11.x (impl/cuda/device.cuh). */
+/* Whether the engine's device runs the resident kernels: compute capability 9.0 to 11.x
+ * (impl/cuda/persistent/device.cuh). */
 bool cuda_resident(const df_engine *engine);
 
 /* Copies of host values in an engine's memory, and results back; any of them fails the test rather than return an

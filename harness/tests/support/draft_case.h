@@ -5,7 +5,7 @@
 #ifndef DP_TESTS_DRAFT_CASE_H
 #define DP_TESTS_DRAFT_CASE_H
 
-#include "draft/draft.h"
+#include "model/model.h"
 #include "support/op_case.h"
 #include "run/recording.h"
 

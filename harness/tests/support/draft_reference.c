@@ -12,9 +12,9 @@
 typedef struct reference {
     const draft_case *c;
     const df_config *g;
-    int keys;    /* context + B */
-    double *ctx; /* [context, H] */
-    double *x;   /* [B, H], the residual stream */
+    int keys;     /* context + B */
+    double *ctx;  /* [context, H] */
+    double *x;    /* [B, H], the residual stream */
     double score; /* the largest magnitude so far */
 } reference;
 

@@ -11,7 +11,7 @@
 #ifndef DP_TESTS_DSPARK_CASE_H
 #define DP_TESTS_DSPARK_CASE_H
 
-#include "draft/draft.h"
+#include "model/model.h"
 #include "heads/table.h"
 
 #include <check.h>

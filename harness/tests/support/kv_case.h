@@ -5,7 +5,7 @@
 #ifndef DP_TESTS_KV_CASE_H
 #define DP_TESTS_KV_CASE_H
 
-#include "draft/draft.h"
+#include "kv/kv.h"
 #include "support/tensor_file.h"
 
 #include <check.h>

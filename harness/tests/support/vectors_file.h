@@ -1,6 +1,6 @@
 /*
- * vectors_file.h - harness/vectors_file.h for tests of oracles/vectors.h5: whatever fails there fails the test, and so
- * does a group that is closed with a dataset not taken, so that nothing stored goes uncompared.
+ * vectors_file.h - harness/vectors/vectors_file.h for tests of oracles/vectors.h5: whatever fails there fails the test,
+ * and so does a group that is closed with a dataset not taken, so that nothing stored goes uncompared.
  */
 #ifndef DP_TESTS_VECTORS_FILE_H
 #define DP_TESTS_VECTORS_FILE_H

@@ -1,5 +1,5 @@
 /*
- * test_quant.c - the block formats of impl/quant.h: bytes against what the gguf package wrote (fixtures/quant),
+ * test_quant.c - the block formats of impl/weights/quant.h: bytes against what the gguf package wrote (fixtures/quant),
  * decoding against the definition in double, and the matrix product that reads the blocks.
  */
 #include "engine/engine.h"

@@ -5,7 +5,7 @@
  * sums, segment of absolute positions by segment; and the tree over the segments. Queries that share a key/value head
  * lie side by side, 64 to a tile. Every sum runs in the order of canon.h, and a key that is not visible takes no part.
  */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 #include "common/canon.h"
 #include "common/mathfn.h"

@@ -1,5 +1,5 @@
 /* conv.cu - one half of the grouped dynamic causal convolution; a thread is one channel of one row. */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 namespace {
 

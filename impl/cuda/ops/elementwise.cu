@@ -1,5 +1,5 @@
 /* elementwise.cu - the operations that work on one element at a time. */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 #include "common/mathfn.h"
 

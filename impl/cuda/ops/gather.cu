@@ -1,5 +1,5 @@
 /* gather.cu - rows of a table by id, and the selector's scores, which are made of such rows. */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 #include "common/canon.h"
 

@@ -5,8 +5,8 @@
  * four chains, one output for four rows, and keeps the tree of canon.h for them. Nothing depends on how many rows there
  * are but the number of blocks.
  */
-#include "cuda/chain_sums.cuh"
-#include "cuda/cuda_ops.h"
+#include "cuda/common/chain_sums.cuh"
+#include "cuda/common/cuda_ops.h"
 
 #include "common/canon.h"
 

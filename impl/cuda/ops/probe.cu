@@ -1,5 +1,5 @@
 /* probe.cu - what this device can do: multiply-adds with operands in registers, and bytes read once from its memory. */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 namespace {
 

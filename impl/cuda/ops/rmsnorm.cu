@@ -5,7 +5,7 @@
  * every so many segments; then the group folds the segment sums level by level, which is the tree of canon.h because
  * segments start at 0 and none is absent.
  */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 #include "common/canon.h"
 

@@ -1,6 +1,6 @@
 /* rope.cu - rotates the leading part of every head by tabulated angles, half-split layout; a thread is a value or pair.
  */
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #ifndef DF_CUDA_TOPK_ROW_H
 #define DF_CUDA_TOPK_ROW_H
 
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 #include <climits>
 #include <cmath>

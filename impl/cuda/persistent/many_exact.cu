@@ -5,7 +5,7 @@
  * through registers into shared memory, channel by channel, while the ones before are multiplied; after each segment
  * the chains enter the tree of canon.h.
  */
-#include "cuda/chain_sums.cuh"
+#include "cuda/common/chain_sums.cuh"
 #include "cuda/persistent/resident_parts.h"
 
 namespace {

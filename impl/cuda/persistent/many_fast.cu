@@ -5,7 +5,7 @@
  * of 64 channels of the weights and of both parts come by asynchronous copies, three under way. After each group of
  * DC_FAST_RUN segments hi + lo enters the tree of canon.h.
  */
-#include "cuda/chain_sums.cuh"
+#include "cuda/common/chain_sums.cuh"
 #include "cuda/persistent/product_fast.cuh"
 #include "cuda/persistent/resident_parts.h"
 

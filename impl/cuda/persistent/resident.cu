@@ -1,5 +1,5 @@
 /* resident.cu - products and the fast attention as operations: short programs of their own. */
-#include "cuda/device_scope.h"
+#include "cuda/common/device_scope.h"
 #include "cuda/persistent/resident_parts.h"
 
 namespace {

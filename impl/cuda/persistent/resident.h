@@ -8,7 +8,7 @@
 #ifndef DF_CUDA_RESIDENT_H
 #define DF_CUDA_RESIDENT_H
 
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 struct dc_resident;
 

@@ -9,12 +9,12 @@
 #define DF_CUDA_OPS_H
 
 extern "C" {
-#include "cuda/cuda_engine.h"
+#include "cuda/common/cuda_engine.h"
 #include "common/error.h"
 #include "weights/quant.h"
 }
 
-#include "cuda/cublas/cublas_library.h"
+#include "cuda/common/cublas_library.h"
 
 #include <cuda_runtime.h>
 

@@ -8,7 +8,7 @@
 #ifndef DF_CUDA_DEVICE_SCOPE_H
 #define DF_CUDA_DEVICE_SCOPE_H
 
-#include "cuda/cuda_ops.h"
+#include "cuda/common/cuda_ops.h"
 
 #include <tuple>
 

@@ -7,19 +7,11 @@
 #ifndef DF_CUDA_ENGINE_H
 #define DF_CUDA_ENGINE_H
 
-#include "engine/engine.h"
+#include "engine/backends.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Codes: "engine.device" (no driver, no GPU, none of the number that the options name, or one that this build has no
- * code for), "engine.products",
- * "engine.cublas", "memory.device", "device.failed". */
-df_status df_cuda_open(const df_engine_options *options, df_memory *memory, const df_ops **ops, df_error *err);
-/* Does nothing for a memory that df_cuda_open did not fill. */
-void df_cuda_close(df_memory *memory);
-void df_cuda_describe(const df_engine *engine, df_device_facts *out);
 
 /* The product of class cublas in calls of `tile` rows, the last one filled up with zeros. The class uses one tile size
  * for every call; with tile = rows, cuBLAS sees the row count, which is what the class avoids and the tests show. */

@@ -7,7 +7,7 @@
  * asked for) in pieces of bounded size at every call: that costs a write and a read of the piece, but a model that fits
  * the exact class fits this one, and no second copy of the weights exists that could differ from the first.
  */
-#include "cuda/device_scope.h"
+#include "cuda/common/device_scope.h"
 
 namespace {
 

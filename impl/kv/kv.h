@@ -1,25 +1,10 @@
 /*
- * draft.h - what stands behind df_draft and df_kv, shared by the forward programs, the cache and the loader.
+ * kv.h - what stands behind df_kv, and the parts of the draft cache that its own files and the forward programs share.
  */
-#ifndef DF_DRAFT_H
-#define DF_DRAFT_H
+#ifndef DF_KV_H
+#define DF_KV_H
 
-#include "engine/engine.h"
-#include "model/rope_rows.h"
-
-struct df_draft {
-    df_engine *engine;
-    df_config config;
-    df_precision precision;
-    df_weights weights;
-    uint64_t weights_hash; /* of the norm vectors that the cache's rows depend on */
-    float *inv_freq;       /* [rotary_dim / 2], owned */
-    df_rope_rows rope;     /* of inv_freq */
-    df_observe_fn observe;
-    void *observe_user;
-    df_replace_fn replace;
-    void *replace_user;
-};
+#include "model/model.h"
 
 struct df_kv {
     df_draft *draft;
@@ -37,18 +22,8 @@ static inline float *df_kv_row(const df_kv *kv, float *buffer, int layer, int ro
     return buffer + ((size_t)layer * (size_t)kv->capacity + (size_t)row) * width;
 }
 
-/* df_draft_load_as with a config in the place of DIR/config.json, as df_config_read would have resolved it: for asking
- * what a drafter would compute that read a field otherwise. */
-df_status df_draft_load_config(df_engine *engine, const char *dir, df_precision precision, const df_config *config,
-                               df_draft **out, df_error *err);
-
 /* Positions must be non-negative, strictly increasing and beyond `after` (-1: no lower bound). */
 df_status df_check_positions(const int32_t *pos, int rows, int32_t after, const char *what, df_error *err);
-
-/* ---- The cache's own parts (kv_room.c, kv_tail.c) ---- */
-
-/* The draft's weights_hash, while its vectors are in host memory. */
-uint64_t df_kv_weights_hash(const df_draft *draft);
 
 /* The largest window; 0 when some layer has none. */
 int32_t df_kv_window(const df_kv *kv);

@@ -1,5 +1,5 @@
 /* cublas_library.cu - see cublas_library.h. */
-#include "cuda/cublas/cublas_library.h"
+#include "cuda/common/cublas_library.h"
 
 #include <dlfcn.h>
 
