@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const dp_source_constant *named(const dp_constant_list *list, const char *name) {
     for (int i = 0; i < list->count; i++)
@@ -72,16 +73,19 @@ START_TEST(the_stored_cases_exceed_every_size_and_the_page_says_by_what) {
 }
 END_TEST
 
-/* Runs coverage over one source file of this text. */
-static child over(const char *name, const char *text, const char *cases) {
+/* Runs coverage over one source file of this text, in a room of its own. */
+static child over(const char *room, const char *name, const char *text, const char *cases) {
+    char folder[SCRATCH_PATH];
+    mkdir(scratch_path(room, folder), 0777);
     scratch_write_text(name, text);
     return CHILD("coverage", "--sources", sf_folder, "--cases", cases);
 }
 
 START_TEST(a_constant_larger_than_what_the_cases_reach_fails) {
     scratch_open();
-    child_expect(over("topk.c", "enum { CHUNK = 64 };", "fixtures/cases.json"), 0, "`CHUNK` 64 | vocabulary", "");
-    child_expect(over("topk.c", "enum { CHUNK = 4096 };", "fixtures/cases.json"), 1,
+    child_expect(over("heads", "heads/topk.c", "enum { CHUNK = 64 };", "fixtures/cases.json"), 0,
+                 "`CHUNK` 64 | vocabulary", "");
+    child_expect(over("heads", "heads/topk.c", "enum { CHUNK = 4096 };", "fixtures/cases.json"), 1,
                  "`CHUNK` 4096 | vocabulary | **no case: 1201 at most**", "FAIL: 1 of 1");
     scratch_close();
 }
@@ -89,7 +93,7 @@ END_TEST
 
 START_TEST(a_constant_of_which_nothing_is_known_fails) {
     scratch_open();
-    child_expect(over("topk.c", "enum { CHUNK = 64, FRESH = 48 };", "fixtures/cases.json"), 1,
+    child_expect(over("heads", "heads/topk.c", "enum { CHUNK = 64, FRESH = 48 };", "fixtures/cases.json"), 1,
                  "`FRESH` 48 | | **nothing is known of it", "FAIL: 1 of 2");
     scratch_close();
 }
@@ -105,7 +109,7 @@ START_TEST(a_case_that_is_taken_away_is_missed) {
     scratch_open();
     scratch_write_text("list.json", list);
     scratch_path("list.json", path);
-    child_expect(over("canon.h", "enum { DF_SEGMENT = 64 };", path), 1,
+    child_expect(over("common", "common/canon.h", "enum { DF_SEGMENT = 64 };", path), 1,
                  "keys in sight without a window | **no case: 29 at most**", "FAIL: ");
     scratch_close();
 }
