@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const dp_source_constant *named(const dp_constant_list *list, const char *name) {
     for (int i = 0; i < list->count; i++)
@@ -73,12 +74,15 @@ START_TEST(the_stored_cases_exceed_every_size_and_the_page_says_by_what) {
 }
 END_TEST
 
-/* Runs coverage over one source file of this text, in a room of its own. */
+/* Runs coverage over one source file of this text, in a room of its own that is removed again. */
 static child over(const char *room, const char *name, const char *text, const char *cases) {
-    char folder[SCRATCH_PATH];
-    mkdir(scratch_path(room, folder), 0777);
+    char folder[SCRATCH_PATH], file[SCRATCH_PATH];
+    ck_assert_int_eq(mkdir(scratch_path(room, folder), 0777), 0);
     scratch_write_text(name, text);
-    return CHILD("coverage", "--sources", sf_folder, "--cases", cases);
+    const child run = CHILD("coverage", "--sources", sf_folder, "--cases", cases);
+    ck_assert_int_eq(unlink(scratch_path(name, file)), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+    return run;
 }
 
 START_TEST(a_constant_larger_than_what_the_cases_reach_fails) {
