@@ -25,16 +25,16 @@ struct dp_atomic_file {
     bool failed; /* a write failed: the bytes so far are not a prefix that anyone should keep */
 };
 
-static df_status check_target(const char *path, df_error *err) {
+static dflash_status check_target(const char *path, dflash_error *err) {
     struct stat info;
     if (path[0] == '\0' || path[strlen(path) - 1] == '/') {
-        return df_fail(err, DF_ERR_IO, "atomic.target",
+        return df_fail(err, DFLASH_ERR_IO, "atomic.target",
                        "Cannot write \"%s\": expected the name of a file, found the name of a folder. Name a file "
                        "inside it.",
                        path);
     }
-    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return DF_OK;
-    return df_fail(err, DF_ERR_IO, "atomic.target",
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_IO, "atomic.target",
                    "Cannot write %s: expected a regular file or nothing at that name, found a %s, which is not "
                    "replaced. Choose another name or remove it.",
                    path, S_ISDIR(info.st_mode) ? "folder" : "special file");
@@ -56,10 +56,10 @@ static void release(dp_atomic_file *file) {
     free(file);
 }
 
-df_status dp_atomic_open(const char *path, dp_atomic_file **out, df_error *err) {
+dflash_status dp_atomic_open(const char *path, dp_atomic_file **out, dflash_error *err) {
     *out = NULL;
-    df_status status = check_target(path, err);
-    if (status != DF_OK) return status;
+    dflash_status status = check_target(path, err);
+    if (status != DFLASH_OK) return status;
     const size_t length = strlen(path), size = length + 48;
     dp_atomic_file *file = calloc(1, sizeof *file);
     if (file == NULL) return df_fail_memory(err, "an output file's handle", sizeof *file);
@@ -71,20 +71,20 @@ df_status dp_atomic_open(const char *path, dp_atomic_file **out, df_error *err) 
     }
     file->fd = open_temporary(path, file->temporary, size);
     if (file->fd < 0) {
-        status = df_fail(err, DF_ERR_IO, "atomic.open",
+        status = df_fail(err, DFLASH_ERR_IO, "atomic.open",
                          "Cannot create a file in the folder of %s: expected to be able to write there, found \"%s\". "
                          "Check that the folder exists and that you may write to it.",
                          path, strerror(errno));
         goto cleanup;
     }
     *out = file;
-    return DF_OK;
+    return DFLASH_OK;
 cleanup:
     release(file);
     return status;
 }
 
-df_status dp_atomic_write(dp_atomic_file *file, const void *data, size_t bytes, df_error *err) {
+dflash_status dp_atomic_write(dp_atomic_file *file, const void *data, size_t bytes, dflash_error *err) {
     const char *next = data;
     size_t left = bytes;
     while (left > 0) {
@@ -93,7 +93,7 @@ df_status dp_atomic_write(dp_atomic_file *file, const void *data, size_t bytes, 
         if (n <= 0) {
             file->failed = true;
             return df_fail(
-                err, DF_ERR_IO, "atomic.write",
+                err, DFLASH_ERR_IO, "atomic.write",
                 "Cannot write %s: expected to write %zu more bytes, found \"%s\". Free space on that disk or "
                 "raise its quota or the file size limit; what stood at that name before is unchanged.",
                 file->path, left, n == 0 ? "no progress" : strerror(errno));
@@ -101,10 +101,10 @@ df_status dp_atomic_write(dp_atomic_file *file, const void *data, size_t bytes, 
         next += n;
         left -= (size_t)n;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_atomic_commit(dp_atomic_file *file, df_error *err) {
+dflash_status dp_atomic_commit(dp_atomic_file *file, dflash_error *err) {
     const char *step = "atomic.write";
     int cause = EIO; /* the errno of an earlier failed write was reported then */
     bool done = false;
@@ -124,10 +124,10 @@ df_status dp_atomic_commit(dp_atomic_file *file, df_error *err) {
         cause = errno;
         done = false;
     }
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (!done) {
         unlink(file->temporary);
-        status = df_fail(err, DF_ERR_IO, step,
+        status = df_fail(err, DFLASH_ERR_IO, step,
                          "Cannot finish %s: expected its bytes to reach the disk and to take that name, found \"%s\". "
                          "Check the disk and the folder; what stood at that name before is unchanged.",
                          file->path, strerror(cause));
@@ -143,9 +143,9 @@ void dp_atomic_discard(dp_atomic_file *file) {
     release(file);
 }
 
-df_status dp_atomic_check(const char *path, df_error *err) {
+dflash_status dp_atomic_check(const char *path, dflash_error *err) {
     dp_atomic_file *file = NULL;
-    const df_status status = dp_atomic_open(path, &file, err);
+    const dflash_status status = dp_atomic_open(path, &file, err);
     dp_atomic_discard(file);
     return status;
 }

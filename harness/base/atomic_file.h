@@ -11,12 +11,12 @@
 
 typedef struct dp_atomic_file dp_atomic_file;
 
-df_status dp_atomic_open(const char *path, dp_atomic_file **out, df_error *err);
-df_status dp_atomic_write(dp_atomic_file *file, const void *data, size_t bytes, df_error *err);
+dflash_status dp_atomic_open(const char *path, dp_atomic_file **out, dflash_error *err);
+dflash_status dp_atomic_write(dp_atomic_file *file, const void *data, size_t bytes, dflash_error *err);
 /* Ends the file and frees the handle, whether it succeeds or not. */
-df_status dp_atomic_commit(dp_atomic_file *file, df_error *err);
+dflash_status dp_atomic_commit(dp_atomic_file *file, dflash_error *err);
 /* Whether a file could be opened at that path; leaves nothing there. For commands that run long before they write. */
-df_status dp_atomic_check(const char *path, df_error *err);
+dflash_status dp_atomic_check(const char *path, dflash_error *err);
 /* Removes the temporary file and frees the handle. NULL is allowed. */
 void dp_atomic_discard(dp_atomic_file *file);
 

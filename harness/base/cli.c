@@ -8,23 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-int dp_exit_code(df_status status) {
+int dp_exit_code(dflash_status status) {
     switch (status) {
-    case DF_OK:
+    case DFLASH_OK:
         return DP_EXIT_PASS;
-    case DF_ERR_ARGUMENT:
+    case DFLASH_ERR_ARGUMENT:
         return DP_EXIT_USAGE;
-    case DF_ERR_REFUSED:
+    case DFLASH_ERR_REFUSED:
         return DP_EXIT_REFUSED;
-    case DF_ERR_IO:
-    case DF_ERR_MEMORY:
-    case DF_ERR_DEVICE:
+    case DFLASH_ERR_IO:
+    case DFLASH_ERR_MEMORY:
+    case DFLASH_ERR_DEVICE:
         break;
     }
     return DP_EXIT_RUNTIME;
 }
 
-int dp_report_error(const char *command, const df_error *err) {
+int dp_report_error(const char *command, const dflash_error *err) {
     fprintf(stderr, "dflash-parity %s: %s: %s\n", command, err->code, err->message);
     return dp_exit_code(err->status);
 }

@@ -17,10 +17,10 @@ enum {
 };
 
 /* The exit code for a status: 0, 2, 3 or 4. */
-int dp_exit_code(df_status status);
+int dp_exit_code(dflash_status status);
 
 /* Prints "dflash-parity COMMAND: CODE: message" to stderr and returns the exit code. */
-int dp_report_error(const char *command, const df_error *err);
+int dp_report_error(const char *command, const dflash_error *err);
 
 /* Prints "dflash-parity COMMAND: text (see dflash-parity COMMAND --help)" to stderr and returns DP_EXIT_USAGE. */
 int dp_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -69,7 +69,7 @@ cJSON *dp_environment(void) {
     return object;
 }
 
-void dp_add_device(cJSON *object, const df_device_facts *facts) {
+void dp_add_device(cJSON *object, const dflash_device_facts *facts) {
     cJSON_AddStringToObject(object, "backend", facts->backend);
     cJSON_AddStringToObject(object, "class", facts->numeric_class);
     cJSON_AddStringToObject(object, "products", facts->products);

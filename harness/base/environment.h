@@ -14,7 +14,7 @@ cJSON *dp_environment(void);
 
 /* Adds "backend", "class", "products" and, of a device, "device": {"name", "capability", "multiprocessors",
  * "memory_bytes", "driver", "runtime", "cublas", "tf32"}. */
-void dp_add_device(cJSON *object, const df_device_facts *facts);
+void dp_add_device(cJSON *object, const dflash_device_facts *facts);
 
 /* One line: "dflash-parity 0.1.0 (commit abc, clean)". */
 void dp_print_version(void);

@@ -12,15 +12,15 @@
 static const double LARGEST_WHOLE = 0x1p53;
 
 void dp_read_wrong(dp_json_reader *reader, const char *key, const char *expected) {
-    if (reader->status != DF_OK) return;
-    reader->status = df_fail(reader->err, DF_ERR_REFUSED, "result.key",
+    if (reader->status != DFLASH_OK) return;
+    reader->status = df_fail(reader->err, DFLASH_ERR_REFUSED, "result.key",
                              "%s, %s: expected the key \"%s\" to be %s, and it is missing or something else. The file "
                              "was not written by this program, or it was changed; write it again with --out.",
                              reader->file, reader->where, key, expected);
 }
 
 static const cJSON *find(const dp_json_reader *reader, const cJSON *object, const char *key) {
-    return reader->status == DF_OK ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
+    return reader->status == DFLASH_OK ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
 }
 
 const char *dp_read_text(dp_json_reader *reader, const cJSON *object, const char *key) {

@@ -16,8 +16,8 @@ enum { DP_WHERE_TEXT = 160 };
 typedef struct dp_json_reader {
     const char *file;          /* for messages */
     char where[DP_WHERE_TEXT]; /* "case 2 (tiny-plain), stage 5 (ctx.fc)"; the reader's user keeps it current */
-    df_status status;          /* of everything so far */
-    df_error *err;
+    dflash_status status;      /* of everything so far */
+    dflash_error *err;
 } dp_json_reader;
 
 /* Says that `key` is missing or not `expected`; the first call counts. Code: "result.key". */

@@ -47,22 +47,22 @@ bool dp_json_is_printable(const cJSON *json) {
     return true;
 }
 
-static df_status make_plain(char **text, df_error *err) {
-    if (plain(*text)) return DF_OK;
+static dflash_status make_plain(char **text, dflash_error *err) {
+    if (plain(*text)) return DFLASH_OK;
     const size_t size = df_printable(*text, NULL, 0) + 1;
     char *shown = cJSON_malloc(size);
     if (shown == NULL) return df_fail_memory(err, "a string of a document", size);
     df_printable(*text, shown, size);
     cJSON_free(*text);
     *text = shown;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_json_make_printable(cJSON *json, df_error *err) {
+dflash_status dp_json_make_printable(cJSON *json, dflash_error *err) {
     for (cJSON *item = json; item != NULL; item = item->next) {
         TRY(make_plain(&item->string, err));
         TRY(make_plain(&item->valuestring, err));
         TRY(dp_json_make_printable(item->child, err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -16,6 +16,6 @@ char *dp_json_print(const cJSON *json, bool indented);
 /* Whether every string and key can be shown as it is (impl/common/printable.h). */
 bool dp_json_is_printable(const cJSON *json);
 /* Puts what df_printable makes of them in the place of those that cannot. For a document that nobody else holds. */
-df_status dp_json_make_printable(cJSON *json, df_error *err);
+dflash_status dp_json_make_printable(cJSON *json, dflash_error *err);
 
 #endif

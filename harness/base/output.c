@@ -10,10 +10,10 @@
 #include <string.h>
 
 int dp_finish_output(const char *command, int code) {
-    df_error err;
+    dflash_error err;
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     df_fail(
-        &err, DF_ERR_IO, "output.write",
+        &err, DFLASH_ERR_IO, "output.write",
         "The result cannot be written to standard output: %s. What was printed is not complete, so this is no verdict; "
         "free space or choose another place.",
         strerror(errno));
@@ -21,7 +21,7 @@ int dp_finish_output(const char *command, int code) {
 }
 
 int dp_print_json(const char *command, const cJSON *json, int code) {
-    df_error err;
+    dflash_error err;
     char *text = json != NULL ? dp_json_print(json, true) : NULL;
     if (text == NULL) {
         df_fail_memory(&err, "the JSON result", 0);

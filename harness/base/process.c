@@ -98,25 +98,25 @@ static void end_group(pid_t pid, int *status) {
     if (kill(-pid, SIGKILL) == 0) waitpid(pid, status, 0);
 }
 
-static df_status start_failed(const dp_process *p, df_error *err) {
-    return df_fail(err, DF_ERR_IO, "process.start",
+static dflash_status start_failed(const dp_process *p, dflash_error *err) {
+    return df_fail(err, DFLASH_ERR_IO, "process.start",
                    "%s cannot be run%s%s: %s. Install it, or check the folder's permissions.", p->argv[0],
                    p->folder != NULL ? " in " : "", p->folder != NULL ? p->folder : "", strerror(errno));
 }
 
 /* Waits for the program. How it ended must be known: a code that nobody set would be that of a success. */
-static df_status await(const dp_process *process, pid_t pid, int *status, df_error *err) {
+static dflash_status await(const dp_process *process, pid_t pid, int *status, dflash_error *err) {
     for (;;) {
         const pid_t ended = waitpid(pid, status, WNOHANG);
-        if (ended == pid && (WIFEXITED(*status) || WIFSIGNALED(*status))) return DF_OK;
+        if (ended == pid && (WIFEXITED(*status) || WIFSIGNALED(*status))) return DFLASH_OK;
         if (ended < 0 && errno != EINTR)
-            return df_fail(err, DF_ERR_IO, "process.wait",
+            return df_fail(err, DFLASH_ERR_IO, "process.wait",
                            "How %s ended cannot be known: %s. Nothing was decided; start again, with SIGCHLD neither "
                            "ignored nor handled by another part of this process.",
                            process->argv[0], strerror(errno));
         if (dp_interrupted()) {
             end_group(pid, status);
-            return df_fail(err, DF_ERR_IO, "process.interrupted",
+            return df_fail(err, DFLASH_ERR_IO, "process.interrupted",
                            "Interrupted by signal %d while %s ran. Nothing was decided; start again.", (int)interrupted,
                            process->argv[0]);
         }
@@ -124,7 +124,7 @@ static df_status await(const dp_process *process, pid_t pid, int *status, df_err
     }
 }
 
-df_status dp_process_run(const dp_process *process, int *code, df_error *err) {
+dflash_status dp_process_run(const dp_process *process, int *code, dflash_error *err) {
     /* Where SIGCHLD is ignored, which a program inherits, the kernel forgets children as they end. */
     struct sigaction kept, remembered = {.sa_handler = SIG_DFL};
     int status = 0;
@@ -134,24 +134,24 @@ df_status dp_process_run(const dp_process *process, int *code, df_error *err) {
     const pid_t pid = fork();
     if (pid == 0) become(process);
     if (pid > 0) setpgid(pid, pid); /* whichever of the two is first */
-    const df_status waited = pid < 0 ? start_failed(process, err) : await(process, pid, &status, err);
+    const dflash_status waited = pid < 0 ? start_failed(process, err) : await(process, pid, &status, err);
     sigaction(SIGCHLD, &kept, NULL);
-    if (waited != DF_OK) return waited;
+    if (waited != DFLASH_OK) return waited;
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     errno = ENOENT;
-    return *code == CANNOT_RUN && strcmp(process->argv[0], "sh") != 0 ? start_failed(process, err) : DF_OK;
+    return *code == CANNOT_RUN && strcmp(process->argv[0], "sh") != 0 ? start_failed(process, err) : DFLASH_OK;
 }
 
 /* ---- The folder ----------------------------------------------------------------------------------------------------
  */
 
-df_status dp_scratch_make(char path[DP_FOLDER_PATH], df_error *err) {
+dflash_status dp_scratch_make(char path[DP_FOLDER_PATH], dflash_error *err) {
     const char *parent = getenv("TMPDIR");
     if (parent == NULL || parent[0] == '\0') parent = "/tmp";
     const bool fits = snprintf(path, DP_FOLDER_PATH, "%s/dflash-parity-XXXXXX", parent) < DP_FOLDER_PATH;
-    if (fits && mkdtemp(path) != NULL) return DF_OK;
+    if (fits && mkdtemp(path) != NULL) return DFLASH_OK;
     path[0] = '\0';
-    return df_fail(err, DF_ERR_IO, "scratch.folder",
+    return df_fail(err, DFLASH_ERR_IO, "scratch.folder",
                    "No scratch folder can be made under %s: %s. Point TMPDIR to a folder with room.", parent,
                    fits ? strerror(errno) : "the path is too long");
 }

@@ -19,7 +19,7 @@ typedef struct dp_process {
 /* *code is the exit code, or 128 + the signal. However this process treats its own signals, the program starts with
  * none ignored or blocked, and its end is learnt of; where it cannot be, that is an error and not a code. Codes:
  * "process.start", "process.interrupted", "process.wait". */
-df_status dp_process_run(const dp_process *process, int *code, df_error *err);
+dflash_status dp_process_run(const dp_process *process, int *code, dflash_error *err);
 
 /* From begin to end interruptions are only remembered: dp_process_run reports them, and so does dp_interrupted. */
 void dp_interruptions_begin(void);
@@ -29,7 +29,7 @@ bool dp_interrupted(void);
 enum { DP_FOLDER_PATH = 512 };
 
 /* Makes a new folder under $TMPDIR or /tmp. Code: "scratch.folder". */
-df_status dp_scratch_make(char path[DP_FOLDER_PATH], df_error *err);
+dflash_status dp_scratch_make(char path[DP_FOLDER_PATH], dflash_error *err);
 /* Removes it with everything in it; links are removed, not followed. An empty path is allowed. */
 void dp_scratch_remove(const char *path);
 

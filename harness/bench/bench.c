@@ -9,33 +9,34 @@
 
 /* Multiply-adds of one layer: q and o, gate, up and down on the block's rows, k and v on `key_rows`, and every query
  * with every key for the scores and again for the weighted sum. */
-static double layer_macs(const df_config *c, double block_rows, double key_rows, double keys) {
+static double layer_macs(const dflash_config *c, double block_rows, double key_rows, double keys) {
     const double h = c->hidden, q = (double)c->n_heads * c->head_dim, k = (double)c->n_kv_heads * c->head_dim;
-    const double conv = c->family == DF_FAMILY_DFLASH2 ? 4.0 * c->conv_kernel * h / c->conv_group : 0.0;
+    const double conv = c->family == DFLASH_FAMILY_DFLASH2 ? 4.0 * c->conv_kernel * h / c->conv_group : 0.0;
     return block_rows * h * (2.0 * q + 3.0 * c->intermediate + conv) + key_rows * h * 2.0 * k +
            2.0 * block_rows * q * keys;
 }
 
-double dp_bench_limit(const dp_work *least, const df_machine *machine) {
+double dp_bench_limit(const dp_work *least, const dflash_machine *machine) {
     const double compute = least->macs / machine->macs_per_second;
     const double memory = least->bytes / machine->bytes_per_second;
     return compute > memory ? compute : memory;
 }
 
-static df_status measure_load(dp_bench *b, dp_bench_session *s, df_error *err) {
+static dflash_status measure_load(dp_bench *b, dp_bench_session *s, dflash_error *err) {
     double times[DP_BENCH_MOST_REPEATS];
-    df_status status = DF_OK;
-    for (long i = 0; status == DF_OK && i < b->repeat; i++) {
-        df_draft_destroy(s->draft);
+    dflash_status status = DFLASH_OK;
+    for (long i = 0; status == DFLASH_OK && i < b->repeat; i++) {
+        dflash_draft_destroy(s->draft);
         s->draft = NULL;
-        DP_BENCH_TIMED(s->engine, &times[i], df_draft_load_as(s->engine, b->checkpoint, b->precision, &s->draft, err));
+        DP_BENCH_TIMED(s->engine, &times[i],
+                       dflash_draft_load_as(s->engine, b->checkpoint, b->precision, &s->draft, err));
     }
-    if (status == DF_OK) b->load = dp_bench_median(times, b->repeat);
+    if (status == DFLASH_OK) b->load = dp_bench_median(times, b->repeat);
     return status;
 }
 
-static void count_work(dp_bench *b, const df_draft *draft) {
-    const df_config *c = df_draft_config(draft);
+static void count_work(dp_bench *b, const dflash_draft *draft) {
+    const dflash_config *c = dflash_draft_config(draft);
     const double layers = c->n_layers, context = (double)b->context, block = c->block, all = context + block;
     const double cache = 2.0 * 4.0 * layers * context * c->n_kv_heads * c->head_dim;
     const double weights = dp_bench_bytes(draft, dp_bench_in_layers);
@@ -44,40 +45,40 @@ static void count_work(dp_bench *b, const df_draft *draft) {
     b->block_work = (dp_work){.macs = layers * layer_macs(c, block, all, all), .bytes = weights};
 }
 
-static df_status measure_forwards(dp_bench *b, dp_bench_session *s, df_error *err) {
+static dflash_status measure_forwards(dp_bench *b, dp_bench_session *s, dflash_error *err) {
     double ingest[DP_BENCH_MOST_REPEATS], block[DP_BENCH_MOST_REPEATS], round[DP_BENCH_MOST_REPEATS];
     const int context = (int)b->context;
-    df_status status = DF_OK;
-    for (long i = 0; status == DF_OK && i < b->repeat; i++) {
-        df_kv_clear(s->kv);
-        DP_BENCH_TIMED(s->engine, &ingest[i], df_ingest_ctx(s->draft, s->kv, s->features, s->pos, context, err));
-        if (status == DF_OK)
+    dflash_status status = DFLASH_OK;
+    for (long i = 0; status == DFLASH_OK && i < b->repeat; i++) {
+        dflash_kv_clear(s->kv);
+        DP_BENCH_TIMED(s->engine, &ingest[i], dflash_ingest_ctx(s->draft, s->kv, s->features, s->pos, context, err));
+        if (status == DFLASH_OK)
             DP_BENCH_TIMED(s->engine, &round[i],
-                           df_forward_round(s->draft, s->kv, s->noise, s->pos + context, s->out, err));
-        if (status == DF_OK)
+                           dflash_forward_round(s->draft, s->kv, s->noise, s->pos + context, s->out, err));
+        if (status == DFLASH_OK)
             DP_BENCH_TIMED(s->engine, &block[i],
-                           df_forward_block(s->draft, s->features, s->noise, s->pos, context, s->out, err));
+                           dflash_forward_block(s->draft, s->features, s->noise, s->pos, context, s->out, err));
     }
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     b->ingest = dp_bench_median(ingest, b->repeat);
     b->round = dp_bench_median(round, b->repeat);
     b->block = dp_bench_median(block, b->repeat);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status begin_session(const dp_bench *b, dp_bench_session *s, df_error *err) {
-    const df_engine_options options = {.backend = b->backend,
-                                       .numeric_class = b->numeric_class,
-                                       .products = b->products,
-                                       .threads = b->threads_asked,
-                                       .isa = b->isa_asked,
-                                       .device = b->device_asked};
+static dflash_status begin_session(const dp_bench *b, dp_bench_session *s, dflash_error *err) {
+    const dflash_engine_options options = {.backend = b->backend,
+                                           .numeric_class = b->numeric_class,
+                                           .products = b->products,
+                                           .threads = b->threads_asked,
+                                           .isa = b->isa_asked,
+                                           .device = b->device_asked};
     *s = (dp_bench_session){.engine = NULL};
-    return df_engine_create(&options, &s->engine, err);
+    return dflash_engine_create(&options, &s->engine, err);
 }
 
 /* The check runs first and the peak is read right after it, so that it is the check's own. */
-static df_status measure_check(dp_bench *b, df_error *err) {
+static dflash_status measure_check(dp_bench *b, dflash_error *err) {
     struct rusage usage;
     dp_result result;
     const dp_check_options options = {.checkpoint = b->checkpoint,
@@ -99,68 +100,69 @@ static df_status measure_check(dp_bench *b, df_error *err) {
     b->peak_bytes = (double)usage.ru_maxrss * 1024.0;
     if (verdict == DP_FAIL || verdict == DP_NOTHING)
         return df_fail(
-            err, DF_ERR_REFUSED, "bench.verdict",
+            err, DFLASH_ERR_REFUSED, "bench.verdict",
             "The check of %s ended with %s: times of a wrong program mean nothing. Run `dflash-parity check` on it.",
             b->name, dp_verdict_name(verdict));
-    return verdict == DP_PASS ? DF_OK : err->status;
+    return verdict == DP_PASS ? DFLASH_OK : err->status;
 }
 
-df_status dp_bench_run(dp_bench *b, df_error *err) {
+dflash_status dp_bench_run(dp_bench *b, dflash_error *err) {
     dp_bench_session s = {.engine = NULL};
-    df_status status = b->oracle != NULL ? measure_check(b, err) : DF_OK;
-    if (status == DF_OK) status = begin_session(b, &s, err);
-    if (status == DF_OK) status = df_engine_probe(s.engine, &b->machine, err);
-    if (status == DF_OK) status = measure_load(b, &s, err);
-    if (status == DF_OK) status = dp_bench_inputs(&s, b->context, 0, err);
-    if (status == DF_OK) {
+    dflash_status status = b->oracle != NULL ? measure_check(b, err) : DFLASH_OK;
+    if (status == DFLASH_OK) status = begin_session(b, &s, err);
+    if (status == DFLASH_OK) status = dflash_engine_probe(s.engine, &b->machine, err);
+    if (status == DFLASH_OK) status = measure_load(b, &s, err);
+    if (status == DFLASH_OK) status = dp_bench_inputs(&s, b->context, 0, err);
+    if (status == DFLASH_OK) {
         count_work(b, s.draft);
         status = measure_forwards(b, &s, err);
     }
-    if (status == DF_OK) {
-        b->threads = df_engine_threads(s.engine);
-        snprintf(b->isa, sizeof b->isa, "%s", df_engine_isa(s.engine));
-        df_engine_describe(s.engine, &b->device);
-        b->weight_bytes = df_draft_weight_bytes(s.draft);
+    if (status == DFLASH_OK) {
+        b->threads = dflash_engine_threads(s.engine);
+        snprintf(b->isa, sizeof b->isa, "%s", dflash_engine_isa(s.engine));
+        dflash_engine_describe(s.engine, &b->device);
+        b->weight_bytes = dflash_draft_weight_bytes(s.draft);
     }
     dp_bench_close(&s);
-    return status == DF_OK && b->python != NULL ? dp_bench_reference(b, err) : status;
+    return status == DFLASH_OK && b->python != NULL ? dp_bench_reference(b, err) : status;
 }
 
 /* Seconds of forward_round over the first `context` rows. */
-static df_status round_seconds(const dp_bench *b, dp_bench_session *s, int context, double *seconds, df_error *err) {
+static dflash_status round_seconds(const dp_bench *b, dp_bench_session *s, int context, double *seconds,
+                                   dflash_error *err) {
     double times[DP_BENCH_MOST_REPEATS];
-    df_kv_clear(s->kv);
-    df_status status = df_ingest_ctx(s->draft, s->kv, s->features, s->pos, context, err);
-    for (long i = 0; status == DF_OK && i < b->repeat; i++)
+    dflash_kv_clear(s->kv);
+    dflash_status status = dflash_ingest_ctx(s->draft, s->kv, s->features, s->pos, context, err);
+    for (long i = 0; status == DFLASH_OK && i < b->repeat; i++)
         DP_BENCH_TIMED(s->engine, &times[i],
-                       df_forward_round(s->draft, s->kv, s->noise, s->pos + context, s->out, err));
-    if (status == DF_OK) *seconds = dp_bench_median(times, b->repeat);
+                       dflash_forward_round(s->draft, s->kv, s->noise, s->pos + context, s->out, err));
+    if (status == DFLASH_OK) *seconds = dp_bench_median(times, b->repeat);
     return status;
 }
 
-df_status dp_bench_sweep(const dp_bench *bench, FILE *to, df_error *err) {
+dflash_status dp_bench_sweep(const dp_bench *bench, FILE *to, dflash_error *err) {
     enum { POINTS = 8, ROUNDS = 64 };
     dp_bench longer = *bench;
     longer.context = 4 * bench->context; /* far enough for a slope to show */
     const dp_bench *b = &longer;
     dp_bench_session held, *const s = &held;
     double seconds = 0.0;
-    df_status status = begin_session(b, s, err);
-    if (status == DF_OK) status = df_draft_load_as(s->engine, b->checkpoint, b->precision, &s->draft, err);
-    if (status == DF_OK) status = dp_bench_inputs(s, b->context, 0, err);
+    dflash_status status = begin_session(b, s, err);
+    if (status == DFLASH_OK) status = dflash_draft_load_as(s->engine, b->checkpoint, b->precision, &s->draft, err);
+    if (status == DFLASH_OK) status = dp_bench_inputs(s, b->context, 0, err);
     fprintf(to, "# %s: forward_round, median of %ld\n# context rows, milliseconds\n", b->name, b->repeat);
-    for (int i = 1; status == DF_OK && i <= POINTS; i++) {
+    for (int i = 1; status == DFLASH_OK && i <= POINTS; i++) {
         const int context = (int)(b->context * i / POINTS);
         if (context == 0) continue;
         status = round_seconds(b, s, context, &seconds, err);
-        if (status == DF_OK) fprintf(to, "%d %.4f\n", context, 1e3 * seconds);
+        if (status == DFLASH_OK) fprintf(to, "%d %.4f\n", context, 1e3 * seconds);
     }
     fprintf(to, "\n\n# rounds run before over %ld context rows, milliseconds\n", b->context / 2);
-    if (status == DF_OK) status = round_seconds(b, s, (int)(b->context / 2), &seconds, err);
-    for (int round = 0; status == DF_OK && round < ROUNDS; round++) {
+    if (status == DFLASH_OK) status = round_seconds(b, s, (int)(b->context / 2), &seconds, err);
+    for (int round = 0; status == DFLASH_OK && round < ROUNDS; round++) {
         DP_BENCH_TIMED(s->engine, &seconds,
-                       df_forward_round(s->draft, s->kv, s->noise, s->pos + b->context / 2, s->out, err));
-        if (status == DF_OK) fprintf(to, "%d %.4f\n", round, 1e3 * seconds);
+                       dflash_forward_round(s->draft, s->kv, s->noise, s->pos + b->context / 2, s->out, err));
+        if (status == DFLASH_OK) fprintf(to, "%d %.4f\n", round, 1e3 * seconds);
     }
     dp_bench_close(s);
     return status;

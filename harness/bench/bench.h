@@ -23,38 +23,38 @@ typedef struct dp_bench {
     const char *head;   /* FILE[:TENSOR] of the check's output head; NULL: the checkpoint's own */
     const char *oracle; /* NULL: no check is run, its figures are 0 */
     const char *python; /* interpreter with the reference's packages; NULL: no side-by-side */
-    df_precision precision;
-    df_isa isa_asked;
-    df_backend backend;
-    df_class numeric_class;
-    df_products products;
+    dflash_precision precision;
+    dflash_isa isa_asked;
+    dflash_backend backend;
+    dflash_class numeric_class;
+    dflash_products products;
     int device_asked;  /* number of the CUDA device */
     int threads_asked; /* 0 = all cores */
     long context, repeat;
     /* figures, in seconds and bytes */
     double check, peak_bytes, load, ingest, block, round;
     dp_work ingest_work, round_work, block_work;
-    df_machine machine;
+    dflash_machine machine;
     double torch_f32, torch_bf16; /* the reference's forward of the same block; 0 when not measured */
     char torch_version[32];
     int threads;
     char isa[16];
-    df_device_facts device;
+    dflash_device_facts device;
     size_t weight_bytes;
 } dp_bench;
 
 /* Fills the figures. Codes beside those of what it runs: "bench.verdict" (the check did not pass, so its times mean
  * nothing), "bench.reference". */
-df_status dp_bench_run(dp_bench *bench, df_error *err);
+dflash_status dp_bench_run(dp_bench *bench, dflash_error *err);
 
 /* Seconds that the machine cannot beat for this work. */
-double dp_bench_limit(const dp_work *work, const df_machine *machine);
+double dp_bench_limit(const dp_work *work, const dflash_machine *machine);
 
 /* Writes a table for reports/cost.gp: forward_round against the context, up to four times bench->context, and against
  * the number of rounds already run. */
-df_status dp_bench_sweep(const dp_bench *bench, FILE *to, df_error *err);
+dflash_status dp_bench_sweep(const dp_bench *bench, FILE *to, dflash_error *err);
 
 /* bench_torch.c: times the reference with bench->python; dp_bench_run calls it. */
-df_status dp_bench_reference(dp_bench *bench, df_error *err);
+dflash_status dp_bench_reference(dp_bench *bench, dflash_error *err);
 
 #endif

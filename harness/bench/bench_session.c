@@ -27,44 +27,44 @@ static void fill(float *to, size_t n) {
     }
 }
 
-df_status dp_bench_values(df_engine *engine, size_t n, float **out, df_error *err) {
+dflash_status dp_bench_values(dflash_engine *engine, size_t n, float **out, dflash_error *err) {
     float *host = malloc((n + 1) * sizeof *host);
     if (host == NULL) return df_fail_memory(err, "the inputs", n * sizeof *host);
     fill(host, n);
-    df_status status = df_engine_alloc(engine, n, out, err);
-    if (status == DF_OK) status = df_engine_upload(engine, *out, host, n, err);
+    dflash_status status = dflash_engine_alloc(engine, n, out, err);
+    if (status == DFLASH_OK) status = dflash_engine_upload(engine, *out, host, n, err);
     free(host);
     return status;
 }
 
-df_status dp_bench_inputs(dp_bench_session *s, long context, int spare, df_error *err) {
-    const df_config *c = df_draft_config(s->draft);
+dflash_status dp_bench_inputs(dp_bench_session *s, long context, int spare, dflash_error *err) {
+    const dflash_config *c = dflash_draft_config(s->draft);
     const size_t rows = (size_t)(context + spare + c->block), hidden = (size_t)c->hidden;
     s->pos = malloc(rows * sizeof *s->pos);
     if (s->pos == NULL) return df_fail_memory(err, "the inputs", rows * sizeof *s->pos);
     TRY(dp_bench_values(s->engine, (size_t)context * hidden, &s->features, err));
     TRY(dp_bench_values(s->engine, (size_t)c->block * hidden, &s->noise, err));
-    TRY(df_engine_alloc(s->engine, (size_t)c->block * hidden, &s->out, err));
+    TRY(dflash_engine_alloc(s->engine, (size_t)c->block * hidden, &s->out, err));
     for (size_t i = 0; i < rows; i++) s->pos[i] = (int32_t)i;
-    return df_kv_create(s->draft, (int)rows + c->block, &s->kv, err);
+    return dflash_kv_create(s->draft, (int)rows + c->block, &s->kv, err);
 }
 
 void dp_bench_close(dp_bench_session *s) {
     if (s->engine == NULL) return;
-    df_engine_free(s->engine, s->features);
-    df_engine_free(s->engine, s->noise);
-    df_engine_free(s->engine, s->out);
+    dflash_engine_free(s->engine, s->features);
+    dflash_engine_free(s->engine, s->noise);
+    dflash_engine_free(s->engine, s->out);
     free(s->pos);
-    df_kv_destroy(s->kv);
-    df_draft_destroy(s->draft);
-    df_engine_destroy(s->engine);
+    dflash_kv_destroy(s->kv);
+    dflash_draft_destroy(s->draft);
+    dflash_engine_destroy(s->engine);
     *s = (dp_bench_session){.engine = NULL};
 }
 
 bool dp_bench_in_layers(const char *tensor) { return strncmp(tensor, "layers.", 7) == 0; }
 
 /* Matrices (rank 2) are held in the precision mode's width, everything else counts as it is in the file. */
-static double held_bytes(const df_tensor_view *tensor, df_precision precision) {
+static double held_bytes(const dflash_tensor_view *tensor, dflash_precision precision) {
     if (tensor->rank != 2) return (double)tensor->bytes;
     df_dtype stored = DF_F32;
     for (df_dtype dtype = DF_F32; dtype <= DF_BF16; dtype++)
@@ -73,11 +73,11 @@ static double held_bytes(const df_tensor_view *tensor, df_precision precision) {
     return (double)df_row_bytes(held, tensor->dim[1]) * (double)tensor->dim[0];
 }
 
-double dp_bench_bytes(const df_draft *draft, bool (*counts)(const char *tensor)) {
+double dp_bench_bytes(const dflash_draft *draft, bool (*counts)(const char *tensor)) {
     double bytes = 0.0;
-    for (int i = 0; i < df_draft_tensor_count(draft); i++) {
-        const df_tensor_view tensor = df_draft_tensor(draft, i);
-        if (tensor.used && counts(tensor.name)) bytes += held_bytes(&tensor, df_draft_precision(draft));
+    for (int i = 0; i < dflash_draft_tensor_count(draft); i++) {
+        const dflash_tensor_view tensor = dflash_draft_tensor(draft, i);
+        if (tensor.used && counts(tensor.name)) bytes += held_bytes(&tensor, dflash_draft_precision(draft));
     }
     return bytes;
 }

@@ -11,26 +11,26 @@
 enum { DP_BENCH_MOST_REPEATS = 1000, DP_BENCH_MOST_CONTEXT = 1 << 20 };
 
 typedef struct dp_bench_session {
-    df_engine *engine;
-    df_draft *draft;
-    df_kv *kv;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_kv *kv;
     float *features, *noise, *out; /* engine memory: [context, H], [B, H], [B, H] */
     int32_t *pos;                  /* 0, 1, ...: context + spare + B of them */
 } dp_bench_session;
 
 /* Inputs and a cache for the session's draft: `context` rows, `spare` more that may be ingested behind them, and a
  * block. A session that is all zeros may be closed. */
-df_status dp_bench_inputs(dp_bench_session *session, long context, int spare, df_error *err);
+dflash_status dp_bench_inputs(dp_bench_session *session, long context, int spare, dflash_error *err);
 void dp_bench_close(dp_bench_session *session);
 
 /* n values in [-1, 1) in the engine's memory. What they are does not matter, that they are not zero does. */
-df_status dp_bench_values(df_engine *engine, size_t n, float **out, df_error *err);
+dflash_status dp_bench_values(dflash_engine *engine, size_t n, float **out, dflash_error *err);
 
 /* Reorders the n values. */
 double dp_bench_median(double *value, long n);
 
 /* Sums the bytes, as they are held, of the draft's consumed tensors that `counts` says yes to. */
-double dp_bench_bytes(const df_draft *draft, bool (*counts)(const char *tensor));
+double dp_bench_bytes(const dflash_draft *draft, bool (*counts)(const char *tensor));
 bool dp_bench_in_layers(const char *tensor);
 
 /* One timed call on an engine, to the end of the work that it queues: `status` is set, seconds go to *elapsed. */
@@ -38,7 +38,7 @@ bool dp_bench_in_layers(const char *tensor);
     do {                                                                                                               \
         const double timed_start = dp_seconds();                                                                       \
         status = (call);                                                                                               \
-        if (status == DF_OK) status = df_engine_finish(engine, err);                                                   \
+        if (status == DFLASH_OK) status = dflash_engine_finish(engine, err);                                           \
         *(elapsed) = dp_seconds() - timed_start;                                                                       \
     } while (0)
 

@@ -22,8 +22,8 @@ enum {
 };
 
 typedef struct dp_table_row {
-    df_class numeric_class;
-    df_precision precision;
+    dflash_class numeric_class;
+    dflash_precision precision;
     double layer_bytes;  /* the layers' tensors: what a round reads beside rows and the cache */
     double cache_bytes;  /* the context's keys and values, which it reads too; in no limit */
     double ingest_bytes; /* fc, k_proj, v_proj and their norms */
@@ -45,14 +45,14 @@ typedef struct dp_table_geometry {
     int rows;
     bool with_torch;
     dp_table_torch torch;
-    df_machine machine; /* probed before this geometry's rounds */
+    dflash_machine machine; /* probed before this geometry's rounds */
 } dp_table_geometry;
 
 typedef struct dp_table {
     /* what to measure */
-    df_backend backend;
+    dflash_backend backend;
     int device_asked; /* number of the CUDA device */
-    df_isa isa;
+    dflash_isa isa;
     int threads; /* 0 = all cores; set to their number by the run */
     long context, repeat;
     const char *configs;     /* folder of NAME/config.json */
@@ -61,12 +61,12 @@ typedef struct dp_table {
     const char *python;      /* interpreter with torch; NULL: not timed */
     dp_table_geometry geometry[DP_TABLE_GEOMETRIES];
     int count;
-    df_device_facts device; /* figures, like the rows */
+    dflash_device_facts device; /* figures, like the rows */
 } dp_table;
 
 /* Adds a geometry with every row of the table's backend. Codes: "table.geometry" (no such config, twice, too many),
- * "path.long", and those of df_config_read. */
-df_status dp_table_add(dp_table *table, const char *name, df_error *err);
+ * "path.long", and those of dflash_config_read. */
+dflash_status dp_table_add(dp_table *table, const char *name, dflash_error *err);
 /* "NAME/fast/bf16", what -k and --list speak of; with row -1 "NAME/pytorch". Returns text. */
 const char *dp_table_row_name(const dp_table_geometry *geometry, int row, char text[DP_TABLE_NAME]);
 /* Keeps the rows whose names match; returns how many are left, PyTorch's included. */
@@ -74,12 +74,12 @@ int dp_table_filter(dp_table *table, const char *glob);
 
 /* Fills the figures of our own rows; checkpoints are written when they are absent. The device is asked for before any
  * of that. Codes are those of what it runs. */
-df_status dp_table_measure(dp_table *table, df_error *err);
+dflash_status dp_table_measure(dp_table *table, dflash_error *err);
 /* bench_torch.c: fills the geometry's torch. On failure torch.why says what *err says. Codes:
  * "bench.reference" and those of process.h. */
-df_status dp_table_time_torch(const dp_table *table, dp_table_geometry *geometry, df_error *err);
+dflash_status dp_table_time_torch(const dp_table *table, dp_table_geometry *geometry, dflash_error *err);
 /* The folder of a geometry's checkpoint. Code: "path.long". */
-df_status dp_table_checkpoint(const dp_table *table, const char *name, char path[DP_TABLE_PATH], df_error *err);
+dflash_status dp_table_checkpoint(const dp_table *table, const char *name, char path[DP_TABLE_PATH], dflash_error *err);
 
 /* bench_table_text.c: aligned text, or with `markdown` a Markdown table; the notes below say what is missing. */
 void dp_table_print(const dp_table *table, bool markdown, FILE *to);

@@ -19,7 +19,7 @@ typedef struct line {
 
 static double pytorch_bytes(const dp_table_geometry *g) {
     for (int r = 0; r < g->rows; r++)
-        if (g->row[r].precision == DF_PRECISION_BF16) return g->row[r].layer_bytes;
+        if (g->row[r].precision == DFLASH_PRECISION_BF16) return g->row[r].layer_bytes;
     return 0.0;
 }
 
@@ -30,8 +30,8 @@ static int list_lines(const dp_table *t, line out[LINES]) {
         const double first = g->rows > 0 ? g->row[0].round : 0.0, bandwidth = g->machine.bytes_per_second;
         for (int r = 0; r < g->rows; r++)
             out[n++] = (line){.geometry = g->name,
-                              .numeric_class = df_class_name(g->row[r].numeric_class),
-                              .precision = df_precision_name(g->row[r].precision),
+                              .numeric_class = dflash_class_name(g->row[r].numeric_class),
+                              .precision = dflash_precision_name(g->row[r].precision),
                               .layer_bytes = g->row[r].layer_bytes,
                               .round = g->row[r].round,
                               .first = first,
@@ -159,8 +159,8 @@ static void add_rows(cJSON *object, const dp_table_geometry *g, double bandwidth
     for (int r = 0; r < g->rows; r++) {
         const dp_table_row *row = &g->row[r];
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddStringToObject(item, "class", df_class_name(row->numeric_class));
-        cJSON_AddStringToObject(item, "precision", df_precision_name(row->precision));
+        cJSON_AddStringToObject(item, "class", dflash_class_name(row->numeric_class));
+        cJSON_AddStringToObject(item, "precision", dflash_precision_name(row->precision));
         cJSON_AddNumberToObject(item, "layer_bytes", row->layer_bytes);
         cJSON_AddNumberToObject(item, "cache_bytes", row->cache_bytes);
         add_time(item, "round_limit_ms", bandwidth > 0.0 ? row->layer_bytes / bandwidth : 0.0, bandwidth);
@@ -194,7 +194,7 @@ cJSON *dp_table_json(const dp_table *t, const char *command) {
     cJSON_AddNumberToObject(json, "new_rows", DP_TABLE_NEW_ROWS);
     cJSON_AddNumberToObject(json, "repeat", (double)t->repeat);
     cJSON_AddNumberToObject(json, "threads", t->threads);
-    cJSON_AddStringToObject(json, "backend", df_backend_name(t->backend));
+    cJSON_AddStringToObject(json, "backend", dflash_backend_name(t->backend));
     if (t->device.device[0] != '\0') {
         cJSON_AddStringToObject(json, "device", t->device.device);
         cJSON_AddStringToObject(json, "driver", t->device.driver);

@@ -14,8 +14,8 @@
 
 enum { MOST_OUTPUT = 1 << 20, NUMBER = 24 };
 
-static df_status reference_failed(const char *script, const char *python, const char *what, df_error *err) {
-    return df_fail(err, DF_ERR_IO, "bench.reference",
+static dflash_status reference_failed(const char *script, const char *python, const char *what, dflash_error *err) {
+    return df_fail(err, DFLASH_ERR_IO, "bench.reference",
                    "PyTorch could not be timed: %.300s (%s %s). Expected an interpreter with the packages that the "
                    "script imports (`make oracles` builds one), and to run from the project's root; or leave --torch "
                    "out.",
@@ -31,7 +31,7 @@ static const char *last_line(char *text) {
 }
 
 /* Runs words[0] on the script words[1]; *out is the JSON object that it printed, which the caller deletes. */
-static df_status run_script(const char *const *words, cJSON **out, df_error *err) {
+static dflash_status run_script(const char *const *words, cJSON **out, dflash_error *err) {
     char folder[DP_FOLDER_PATH], printed[DP_FOLDER_PATH + 8], said[DP_FOLDER_PATH + 8];
     char *text = NULL, *complaint = NULL;
     int code = 0;
@@ -41,12 +41,12 @@ static df_status run_script(const char *const *words, cJSON **out, df_error *err
     snprintf(said, sizeof said, "%s/err", folder);
     const dp_process process = {.argv = words, .out = printed, .err = said};
     dp_interruptions_begin();
-    df_status status = dp_process_run(&process, &code, err);
+    dflash_status status = dp_process_run(&process, &code, err);
     dp_interruptions_end();
-    if (status == DF_OK) status = dp_text_file_read(printed, MOST_OUTPUT, &text, err);
-    if (status == DF_OK && code == 0) *out = cJSON_Parse(text);
-    if (status == DF_OK && *out == NULL) {
-        const bool told = code != 0 && dp_text_file_read(said, MOST_OUTPUT, &complaint, err) == DF_OK;
+    if (status == DFLASH_OK) status = dp_text_file_read(printed, MOST_OUTPUT, &text, err);
+    if (status == DFLASH_OK && code == 0) *out = cJSON_Parse(text);
+    if (status == DFLASH_OK && *out == NULL) {
+        const bool told = code != 0 && dp_text_file_read(said, MOST_OUTPUT, &complaint, err) == DFLASH_OK;
         const char *what = told ? last_line(complaint) : "";
         if (what[0] == '\0') what = code == 0 ? "it printed no figures" : "it failed without a word";
         status = reference_failed(words[1], words[0], what, err);
@@ -64,8 +64,8 @@ static double seconds_of(const cJSON *json, const char *key) {
 }
 
 /* Runs one of the two scripts, which take the same words; `device` NULL: it has no choice of one. */
-static df_status time_script(const char *python, const char *script, const char *checkpoint, long context, long threads,
-                             long repeat, const char *device, cJSON **json, df_error *err) {
+static dflash_status time_script(const char *python, const char *script, const char *checkpoint, long context,
+                                 long threads, long repeat, const char *device, cJSON **json, dflash_error *err) {
     char rows[NUMBER], workers[NUMBER], times[NUMBER];
     snprintf(rows, sizeof rows, "%ld", context);
     snprintf(workers, sizeof workers, "%ld", threads);
@@ -81,7 +81,7 @@ static df_status time_script(const char *python, const char *script, const char 
     return run_script(words, json, err);
 }
 
-df_status dp_bench_reference(dp_bench *b, df_error *err) {
+dflash_status dp_bench_reference(dp_bench *b, dflash_error *err) {
     static const char script[] = "oracles/time_reference.py";
     cJSON *json = NULL;
     TRY(time_script(b->python, script, b->checkpoint, b->context, b->threads, b->repeat, NULL, &json, err));
@@ -91,18 +91,18 @@ df_status dp_bench_reference(dp_bench *b, df_error *err) {
     const bool good = version != NULL && b->torch_f32 > 0.0 && b->torch_bf16 > 0.0;
     if (good) snprintf(b->torch_version, sizeof b->torch_version, "%s", version);
     cJSON_Delete(json);
-    return good ? DF_OK : reference_failed(script, b->python, "it printed no figures", err);
+    return good ? DFLASH_OK : reference_failed(script, b->python, "it printed no figures", err);
 }
 
-df_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, df_error *err) {
+dflash_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, dflash_error *err) {
     static const char script[] = "oracles/time_plain.py";
     char checkpoint[DP_TABLE_PATH];
     cJSON *json = NULL;
-    df_status status = dp_table_checkpoint(t, g->name, checkpoint, err);
-    if (status == DF_OK)
+    dflash_status status = dp_table_checkpoint(t, g->name, checkpoint, err);
+    if (status == DFLASH_OK)
         status = time_script(t->python, script, checkpoint, t->context, t->threads, t->repeat,
-                             df_backend_name(t->backend), &json, err);
-    if (status == DF_OK) {
+                             dflash_backend_name(t->backend), &json, err);
+    if (status == DFLASH_OK) {
         const char *version = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "torch"));
         const char *why = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "why"));
         g->torch = (dp_table_torch){.eager = seconds_of(json, "eager_ms"),
@@ -113,7 +113,7 @@ df_status dp_table_time_torch(const dp_table *t, dp_table_geometry *g, df_error 
         if (g->torch.eager == 0.0) status = reference_failed(script, t->python, "it printed no figures", err);
     }
     cJSON_Delete(json);
-    if (status != DF_OK) {
+    if (status != DFLASH_OK) {
         g->torch = (dp_table_torch){.eager = 0.0};
         snprintf(g->torch.why, sizeof g->torch.why, "not timed: %.480s", err->message);
     }

@@ -58,32 +58,32 @@ static void trim(cJSON *item) {
 }
 
 /* The step's own result, when it wrote one. */
-static df_status add_result(const char *folder, const char *step, cJSON *object, df_error *err) {
+static dflash_status add_result(const char *folder, const char *step, cJSON *object, dflash_error *err) {
     char path[PATH_SIZE];
     char *text = NULL;
     snprintf(path, sizeof path, "%s/%s.json", folder, step);
-    if (access(path, R_OK) != 0) return DF_OK; /* not every step has one */
-    const df_status status = dp_text_file_read(path, MOST_BYTES, &text, err);
-    if (status != DF_OK) return status;
+    if (access(path, R_OK) != 0) return DFLASH_OK; /* not every step has one */
+    const dflash_status status = dp_text_file_read(path, MOST_BYTES, &text, err);
+    if (status != DFLASH_OK) return status;
     cJSON *result = cJSON_Parse(text);
     free(text);
     if (result == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "gpu.result",
+        return df_fail(err, DFLASH_ERR_REFUSED, "gpu.result",
                        "%s is no JSON document: expected the result of the step %s. Run reports/gpu/record.sh again.",
                        path, step);
     trim(result);
     cJSON_AddItemToObject(object, "result", result);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* One line of steps.tsv: name, exit code, seconds, command. */
-static df_status add_step(const char *folder, char *line, cJSON *steps, df_error *err) {
+static dflash_status add_step(const char *folder, char *line, cJSON *steps, dflash_error *err) {
     char *field[4], *rest = line, *end = NULL;
     int fields = 0;
     for (char *token; fields < 4 && (token = strsep(&rest, "\t")) != NULL;) field[fields++] = token;
     const long code = fields == 4 ? strtol(field[1], &end, 10) : 0;
     if (fields != 4 || rest != NULL || end == field[1] || *end != '\0' || field[0][0] == '\0')
-        return df_fail(err, DF_ERR_REFUSED, "gpu.steps",
+        return df_fail(err, DFLASH_ERR_REFUSED, "gpu.steps",
                        "A line of %s/steps.tsv is no step: expected name, exit code, seconds and command between tabs, "
                        "found it to begin with '%.60s'. Run reports/gpu/record.sh again.",
                        folder, line);
@@ -96,17 +96,17 @@ static df_status add_step(const char *folder, char *line, cJSON *steps, df_error
     return add_result(folder, field[0], step, err);
 }
 
-static df_status add_steps(const char *folder, cJSON *steps, df_error *err) {
+static dflash_status add_steps(const char *folder, cJSON *steps, dflash_error *err) {
     char path[PATH_SIZE];
     char *text = NULL;
     snprintf(path, sizeof path, "%s/steps.tsv", folder);
-    df_status status = dp_text_file_read(path, MOST_BYTES, &text, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_text_file_read(path, MOST_BYTES, &text, err);
+    if (status != DFLASH_OK) return status;
     char *rest = text;
-    for (char *line; status == DF_OK && (line = strsep(&rest, "\n")) != NULL;)
+    for (char *line; status == DFLASH_OK && (line = strsep(&rest, "\n")) != NULL;)
         if (line[0] != '\0') status = add_step(folder, line, steps, err);
-    if (status == DF_OK && cJSON_GetArraySize(steps) == 0)
-        status = df_fail(err, DF_ERR_REFUSED, "gpu.steps",
+    if (status == DFLASH_OK && cJSON_GetArraySize(steps) == 0)
+        status = df_fail(err, DFLASH_ERR_REFUSED, "gpu.steps",
                          "%s lists no step. Run reports/gpu/record.sh on a machine with a GPU.", path);
     free(text);
     return status;
@@ -153,13 +153,14 @@ static void add_sources(cJSON *record) {
         cJSON_AddStringToObject(sources, dp_source_at(i)->path, dp_source_at(i)->sha256);
 }
 
-df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **out, df_error *err) {
+dflash_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **out, dflash_error *err) {
     char when[DP_WHEN_TEXT];
     cJSON *record = cJSON_CreateObject(), *steps = cJSON_CreateArray();
     *out = NULL;
-    df_status status = record != NULL && steps != NULL ? DF_OK : df_fail_memory(err, "the record", sizeof(cJSON));
-    if (status == DF_OK) status = add_steps(folder, steps, err);
-    if (status != DF_OK) {
+    dflash_status status =
+        record != NULL && steps != NULL ? DFLASH_OK : df_fail_memory(err, "the record", sizeof(cJSON));
+    if (status == DFLASH_OK) status = add_steps(folder, steps, err);
+    if (status != DFLASH_OK) {
         cJSON_Delete(record);
         cJSON_Delete(steps);
         return status;
@@ -175,14 +176,14 @@ df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **ou
     cJSON_AddItemToObject(record, "steps", steps);
     add_sources(record);
     *out = record;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_gpu_record_read(const char *path, cJSON **out, df_error *err) {
+dflash_status dp_gpu_record_read(const char *path, cJSON **out, dflash_error *err) {
     char *text = NULL;
     *out = NULL;
-    const df_status status = dp_text_file_read(path, MOST_BYTES, &text, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = dp_text_file_read(path, MOST_BYTES, &text, err);
+    if (status != DFLASH_OK) return status;
     cJSON *record = cJSON_Parse(text);
     free(text);
     const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "schema"));
@@ -192,13 +193,13 @@ df_status dp_gpu_record_read(const char *path, cJSON **out, df_error *err) {
     if (found == NULL || strcmp(found, schema) != 0 || version != DP_GPU_RECORD_VERSION || verdict == NULL ||
         !cJSON_IsObject(sources) || sources->child == NULL) {
         cJSON_Delete(record);
-        return df_fail(err, DF_ERR_REFUSED, "gpu.record",
+        return df_fail(err, DFLASH_ERR_REFUSED, "gpu.record",
                        "%s is no record of a GPU: expected schema %s, version %d, a verdict and the digests of the "
                        "sources. Make it with `make gpu-record`.",
                        path, schema, DP_GPU_RECORD_VERSION);
     }
     *out = record;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 int dp_gpu_record_stale(const cJSON *record, dp_source_report report, void *user) {

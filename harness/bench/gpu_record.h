@@ -15,10 +15,10 @@ enum { DP_GPU_RECORD_VERSION = 1 };
  * record needs is there, ended with 0 and left its result; what speaks against it is the record's array `faults`, in
  * words. The caller deletes *out. Codes: "gpu.steps" (no list of steps, or a line that is none), "gpu.result" (a step's
  * result that is no JSON), and those of text_file.h. */
-df_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **out, df_error *err);
+dflash_status dp_gpu_record_collect(const char *folder, const char *name, cJSON **out, dflash_error *err);
 
 /* Reads and validates a record. Codes: "gpu.record" and those of text_file.h. */
-df_status dp_gpu_record_read(const char *path, cJSON **out, df_error *err);
+dflash_status dp_gpu_record_read(const char *path, cJSON **out, dflash_error *err);
 
 typedef enum dp_source_change { DP_SOURCE_CHANGED = 0, DP_SOURCE_ADDED, DP_SOURCE_REMOVED } dp_source_change;
 

@@ -10,48 +10,48 @@
 #include <string.h>
 
 /* The weights, when they are those that the file's run had; NULL otherwise, which leaves products unexamined. */
-static df_status load_weights(const char *checkpoint, const dp_oracle *file, df_engine **engine, df_draft **draft,
-                              df_error *err) {
-    df_error why;
+static dflash_status load_weights(const char *checkpoint, const dp_oracle *file, dflash_engine **engine,
+                                  dflash_draft **draft, dflash_error *err) {
+    dflash_error why;
     *draft = NULL;
-    TRY(df_engine_create(&(df_engine_options){.threads = 0}, engine, err));
-    df_status status = df_draft_load(*engine, checkpoint, draft, &why);
-    if (status == DF_OK)
+    TRY(dflash_engine_create(&(dflash_engine_options){.threads = 0}, engine, err));
+    dflash_status status = dflash_draft_load(*engine, checkpoint, draft, &why);
+    if (status == DFLASH_OK)
         status = dp_provenance_check(*draft, dp_oracle_provenance(file), dp_oracle_path(file),
-                                     df_engine_threads(*engine), &why);
-    if (status == DF_OK) return DF_OK;
-    df_draft_destroy(*draft);
+                                     dflash_engine_threads(*engine), &why);
+    if (status == DFLASH_OK) return DFLASH_OK;
+    dflash_draft_destroy(*draft);
     *draft = NULL;
-    if (status == DF_ERR_REFUSED) return DF_OK;
+    if (status == DFLASH_ERR_REFUSED) return DFLASH_OK;
     if (err != NULL) *err = why;
     return status;
 }
 
-static df_status find_cause(const dp_bisection *b, const char *checkpoint, const dp_stage_sides *sides, const bool *off,
-                            dp_cause *out, df_error *err) {
+static dflash_status find_cause(const dp_bisection *b, const char *checkpoint, const dp_stage_sides *sides,
+                                const bool *off, dp_cause *out, dflash_error *err) {
     const dp_file_pair *files = &b->comparison.files;
-    df_engine *engine = NULL;
-    df_draft *draft = NULL;
-    df_status status = DF_OK;
+    dflash_engine *engine = NULL;
+    dflash_draft *draft = NULL;
+    dflash_status status = DFLASH_OK;
     if (checkpoint != NULL) status = load_weights(checkpoint, files->file[1], &engine, &draft, err);
     const dp_cause_source source = {
         .run = files->file[1], .config = &files->config, .context = files->context, .draft = draft};
-    if (status == DF_OK) status = dp_narrow_cause(&source, sides, off, out, err);
-    df_draft_destroy(draft);
-    df_engine_destroy(engine);
+    if (status == DFLASH_OK) status = dp_narrow_cause(&source, sides, off, out, err);
+    dflash_draft_destroy(draft);
+    dflash_engine_destroy(engine);
     return status;
 }
 
-static df_status look_inside(dp_bisection *b, const char *checkpoint, df_error *err) {
+static dflash_status look_inside(dp_bisection *b, const char *checkpoint, dflash_error *err) {
     const dp_file_pair *files = &b->comparison.files;
     dp_stage_sides sides;
     bool *off = NULL;
-    df_status status = dp_stage_sides_read(files, &b->first->spec, &sides, err);
-    if (status == DF_OK) status = dp_narrow_mask(&b->comparison, b->first, &sides, &off, err);
-    if (status == DF_OK) status = dp_narrow(&files->config, files->context, &sides, off, &b->narrowing, err);
-    if (status == DF_OK && b->narrowing.differing > 0) {
+    dflash_status status = dp_stage_sides_read(files, &b->first->spec, &sides, err);
+    if (status == DFLASH_OK) status = dp_narrow_mask(&b->comparison, b->first, &sides, &off, err);
+    if (status == DFLASH_OK) status = dp_narrow(&files->config, files->context, &sides, off, &b->narrowing, err);
+    if (status == DFLASH_OK && b->narrowing.differing > 0) {
         status = find_cause(b, checkpoint, &sides, off, &b->cause, err);
-        b->narrowed = status == DF_OK;
+        b->narrowed = status == DFLASH_OK;
     }
     free(off);
     dp_stage_sides_release(&sides);
@@ -67,8 +67,8 @@ void dp_bisect_files(const dp_compare_options *options, const char *stage, const
     for (int i = 0; stage != NULL && i < c->count; i++)
         if (strcmp(c->stage[i].spec.name, stage) == 0) out->first = &c->stage[i];
     if (out->first == NULL || out->first->fault != DP_FAULT_NONE) return;
-    const df_status status = look_inside(out, checkpoint, &c->error);
-    if (status != DF_OK) c->verdict = status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
+    const dflash_status status = look_inside(out, checkpoint, &c->error);
+    if (status != DFLASH_OK) c->verdict = status == DFLASH_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
 }
 
 void dp_bisection_release(dp_bisection *bisection) {

@@ -16,7 +16,7 @@ typedef struct dp_bisection {
 
 /*
  * `stage` names the stage to look into, which is a divergence whatever the comparison says of it (a stage may fail
- * alone and stay inside its bar); NULL: the comparison's first that does not pass. `checkpoint` is the folder whose
+ * alone and stay inside its limit); NULL: the comparison's first that does not pass. `checkpoint` is the folder whose
  * weights B ran, or NULL. What goes wrong is in the comparison's verdict and error. Release *out whatever the outcome.
  */
 void dp_bisect_files(const dp_compare_options *options, const char *stage, const char *checkpoint, dp_bisection *out);

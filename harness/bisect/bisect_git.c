@@ -18,7 +18,7 @@ typedef struct hunt {
     dp_git_result *out;
     dp_search search;
     char good_path[600];
-    df_error *err;
+    dflash_error *err;
     dp_progress progress;
 } hunt;
 
@@ -34,12 +34,12 @@ static void show(hunt *h, const dp_commit *commit) {
 }
 
 /* Compares a step's run with the good one's. */
-static df_status judge(hunt *h, const dp_step_run *run, dp_git_step *step) {
+static dflash_status judge(hunt *h, const dp_step_run *run, dp_git_step *step) {
     if (run->figures) {
         const bool comparable =
             dp_figures_compare(h->good_path, run->path, &h->options->judge, step->stage, step->note);
         step->trial = !comparable ? DP_TRIAL_SKIPPED : step->stage[0] != '\0' ? DP_TRIAL_BAD : DP_TRIAL_GOOD;
-        return DF_OK;
+        return DFLASH_OK;
     }
     dp_compare_options options = h->options->judge;
     dp_file_comparison c;
@@ -52,14 +52,14 @@ static df_status judge(hunt *h, const dp_step_run *run, dp_git_step *step) {
     if (c.verdict == DP_NOTHING) snprintf(step->note, sizeof step->note, "the filter matches no stage");
     if (c.verdict == DP_REFUSED || c.verdict == DP_ERROR)
         snprintf(step->note, sizeof step->note, "%s: %.340s", c.error.code, c.error.message);
-    const df_status status = c.verdict == DP_ERROR ? c.error.status : DF_OK;
-    if (status != DF_OK) *h->err = c.error;
+    const dflash_status status = c.verdict == DP_ERROR ? c.error.status : DFLASH_OK;
+    if (status != DFLASH_OK) *h->err = c.error;
     dp_file_comparison_release(&c);
     return status;
 }
 
 /* Runs the commit; candidate -1 is the good revision, whose run is kept. */
-static df_status take_step(hunt *h, int candidate, dp_git_step **out) {
+static dflash_status take_step(hunt *h, int candidate, dp_git_step **out) {
     dp_git_result *r = h->out;
     const dp_commit *commit = candidate < 0 ? &r->good : &r->candidate[candidate];
     dp_git_step *step = &r->step[r->steps];
@@ -76,7 +76,7 @@ static df_status take_step(hunt *h, int candidate, dp_git_step **out) {
         run.done = false; /* the good revision recorded and this one cannot */
         snprintf(step->note, sizeof step->note, "it has no command record, and the good revision has");
     }
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (run.done && candidate < 0) {
         step->trial = DP_TRIAL_GOOD;
         r->by_figures = run.figures;
@@ -93,27 +93,27 @@ static df_status take_step(hunt *h, int candidate, dp_git_step **out) {
 /* ---- The ends ------------------------------------------------------------------------------------------------------
  */
 
-static df_status end_failed(const hunt *h, const char *which, const dp_commit *commit, const dp_git_step *step) {
+static dflash_status end_failed(const hunt *h, const char *which, const dp_commit *commit, const dp_git_step *step) {
     return df_fail(
-        h->err, DF_ERR_REFUSED, "bisect.end",
+        h->err, DFLASH_ERR_REFUSED, "bisect.end",
         "The %s revision %.12s gives nothing to compare: %.600s. Both ends must build and run; choose another, "
         "or give --build and --run.",
         which, commit->hash, step->note);
 }
 
-static df_status try_ends(hunt *h) {
+static dflash_status try_ends(hunt *h) {
     dp_git_step *step = NULL;
     dp_git_result *r = h->out;
     const dp_commit *bad = &r->candidate[r->candidates - 1];
     TRY(take_step(h, -1, &step));
     if (step->trial != DP_TRIAL_GOOD) return end_failed(h, "good", &r->good, step);
-    if (h->options->judge.expect == DP_EXPECT_ENVELOPE && !r->by_figures && h->options->judge.files.bars == NULL)
-        return df_fail(h->err, DF_ERR_ARGUMENT, "compare.expect",
+    if (h->options->judge.expect == DP_EXPECT_ENVELOPE && !r->by_figures && h->options->judge.files.limits == NULL)
+        return df_fail(h->err, DFLASH_ERR_ARGUMENT, "compare.expect",
                        "There is no oracle whose envelope could be expected. Give --oracle or --case.");
     TRY(take_step(h, r->candidates - 1, &step));
     if (step->trial == DP_TRIAL_SKIPPED) return end_failed(h, "bad", bad, step);
-    if (step->trial == DP_TRIAL_BAD) return DF_OK;
-    return df_fail(h->err, DF_ERR_REFUSED, "bisect.same",
+    if (step->trial == DP_TRIAL_BAD) return DFLASH_OK;
+    return df_fail(h->err, DFLASH_ERR_REFUSED, "bisect.same",
                    "The run of the bad revision %.12s is what is expected of it beside the good one's, %.12s, at every "
                    "stage compared: there is nothing to search for. Choose other revisions, inputs or --expect.",
                    bad->hash, r->good.hash);
@@ -122,7 +122,7 @@ static df_status try_ends(hunt *h) {
 /* ---- The whole -----------------------------------------------------------------------------------------------------
  */
 
-static df_status look_up(hunt *h) {
+static dflash_status look_up(hunt *h) {
     const dp_git_options *o = h->options;
     dp_git_result *r = h->out;
     dp_commit bad;
@@ -141,14 +141,14 @@ static const dp_git_step *step_of(const dp_git_result *r, int candidate, int *in
 }
 
 /* What diverges in the first candidate that is known to be bad, and where. */
-static df_status describe_culprit(hunt *h) {
+static dflash_status describe_culprit(hunt *h) {
     dp_git_result *r = h->out;
     int index = 0;
     const dp_git_step *step = step_of(r, r->last, &index);
     snprintf(r->stage, sizeof r->stage, "%s", step->stage);
     if (r->candidate[r->last].parents > 1)
         TRY(dp_git_brought_in(h->options->repository, &r->candidate[r->last], r->scratch, &r->brought_in, h->err));
-    if (r->by_figures) return DF_OK;
+    if (r->by_figures) return DFLASH_OK;
     snprintf(r->paths[0], sizeof r->paths[0], "%s", h->good_path);
     snprintf(r->paths[1], sizeof r->paths[1], "%s/step%d.run", r->scratch, index);
     r->compared = h->options->judge;
@@ -156,10 +156,10 @@ static df_status describe_culprit(hunt *h) {
     r->compared.files.b = r->paths[1];
     dp_bisect_files(&r->compared, NULL, h->options->subject.checkpoint, &r->bisection);
     r->found = true;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status search(hunt *h) {
+static dflash_status search(hunt *h) {
     dp_git_result *r = h->out;
     TRY(look_up(h));
     TRY(try_ends(h));
@@ -173,19 +173,19 @@ static df_status search(hunt *h) {
     return describe_culprit(h);
 }
 
-df_status dp_bisect_git(const dp_git_options *options, dp_git_result *out, df_error *err) {
+dflash_status dp_bisect_git(const dp_git_options *options, dp_git_result *out, dflash_error *err) {
     *out = (dp_git_result){.steps = 0};
     hunt h = {.options = options, .out = out, .err = err};
-    df_status status = dp_scratch_make(out->scratch, err);
-    if (status == DF_OK) {
+    dflash_status status = dp_scratch_make(out->scratch, err);
+    if (status == DFLASH_OK) {
         dp_interruptions_begin();
         dp_progress_begin(&h.progress, "bisect", "revisions", 0.0);
         status = search(&h);
         dp_progress_end(&h.progress);
-        if (status != DF_OK) dp_scratch_remove(out->scratch);
+        if (status != DFLASH_OK) dp_scratch_remove(out->scratch);
         dp_interruptions_end();
     }
-    if (status != DF_OK) out->scratch[0] = '\0';
+    if (status != DFLASH_OK) out->scratch[0] = '\0';
     dp_search_release(&h.search);
     return status;
 }

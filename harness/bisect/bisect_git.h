@@ -35,8 +35,8 @@ typedef struct dp_commit {
 typedef struct dp_git_step {
     int candidate; /* -1: the good revision */
     dp_trial trial;
-    char stage[DF_STAGE_NAME_MAX]; /* first divergent, of a bad one */
-    char note[DP_GIT_NOTE];        /* why it was skipped */
+    char stage[DFLASH_STAGE_NAME_MAX]; /* first divergent, of a bad one */
+    char note[DP_GIT_NOTE];            /* why it was skipped */
 } dp_git_step;
 
 typedef struct dp_git_result {
@@ -45,11 +45,11 @@ typedef struct dp_git_result {
     int candidates;
     dp_git_step *step; /* owned, in the order tried; the first is good, the second bad */
     int steps, builds, skipped;
-    int first, last;               /* the culprit is one of these candidates */
-    int brought_in;                /* commits that the culprit, a merge, brought in; 0 otherwise */
-    bool by_figures;               /* revisions without `record` were compared by the figures of their checks */
-    char stage[DF_STAGE_NAME_MAX]; /* first divergent of candidate `last` */
-    bool found;                    /* `bisection` is set: both recordings were compared */
+    int first, last;                   /* the culprit is one of these candidates */
+    int brought_in;                    /* commits that the culprit, a merge, brought in; 0 otherwise */
+    bool by_figures;                   /* revisions without `record` were compared by the figures of their checks */
+    char stage[DFLASH_STAGE_NAME_MAX]; /* first divergent of candidate `last` */
+    bool found;                        /* `bisection` is set: both recordings were compared */
     dp_bisection bisection;
     dp_compare_options compared;      /* what the bisection was asked */
     char scratch[512], paths[2][600]; /* kept until release */
@@ -58,7 +58,7 @@ typedef struct dp_git_result {
 /* Release *out whatever the outcome, which also removes the scratch folder. Codes: "bisect.revision",
  * "bisect.ancestry", "bisect.end" (an end that cannot be built or run), "bisect.same" (bad does not differ from good),
  * "bisect.git", "process.*", "scratch.folder". */
-df_status dp_bisect_git(const dp_git_options *options, dp_git_result *out, df_error *err);
+dflash_status dp_bisect_git(const dp_git_options *options, dp_git_result *out, dflash_error *err);
 void dp_git_result_release(dp_git_result *result);
 
 void dp_git_text(FILE *to, const dp_git_result *result);

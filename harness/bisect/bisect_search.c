@@ -5,11 +5,11 @@
 
 #include <stdlib.h>
 
-df_status dp_search_begin(int count, dp_search *out, df_error *err) {
+dflash_status dp_search_begin(int count, dp_search *out, dflash_error *err) {
     *out = (dp_search){.count = count, .state = calloc((size_t)count, sizeof *out->state)};
     if (out->state == NULL) return df_fail_memory(err, "the candidates of a search", (size_t)count);
     out->state[count - 1] = DP_TRIAL_BAD;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void dp_search_release(dp_search *search) {

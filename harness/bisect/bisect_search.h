@@ -18,7 +18,7 @@ typedef struct dp_search {
 } dp_search;
 
 /* `count` at least 1; the last is set to bad. */
-df_status dp_search_begin(int count, dp_search *out, df_error *err);
+dflash_status dp_search_begin(int count, dp_search *out, dflash_error *err);
 void dp_search_release(dp_search *search);
 
 /* The candidate to try next: the untried one nearest to the middle of what is left. -1: there is none. */

@@ -23,7 +23,7 @@ static const char default_build[] = "make -j\"$(nproc)\" BUILD=build-bisect buil
 /* The last lines of a log, on one line. */
 static void tail_of(const char *path, char note[DP_GIT_NOTE], const char *what, int code) {
     char *text = NULL;
-    const bool read = dp_text_file_read(path, LARGEST_LOG, &text, NULL) == DF_OK;
+    const bool read = dp_text_file_read(path, LARGEST_LOG, &text, NULL) == DFLASH_OK;
     const size_t length = read ? strlen(text) : 0;
     snprintf(note, DP_GIT_NOTE, "%s ended with code %d: %s", what, code,
              read ? text + (length > SHOWN ? length - SHOWN : 0) : "");
@@ -52,8 +52,8 @@ static void surround(const dp_git_options *o, const char *recording, surrounding
     s->entry[count] = NULL;
 }
 
-static df_status shell(const char *scratch, const char *command, const surroundings *s, const char *log, int *code,
-                       df_error *err) {
+static dflash_status shell(const char *scratch, const char *command, const surroundings *s, const char *log, int *code,
+                           dflash_error *err) {
     char tree[PATH_SIZE];
     const char *const argv[] = {"sh", "-c", command, NULL};
     snprintf(tree, sizeof tree, "%s/tree", scratch);
@@ -63,8 +63,8 @@ static df_status shell(const char *scratch, const char *command, const surroundi
 }
 
 /* The program of the revision; its words after the name. */
-static df_status own(const dp_git_options *o, const char *scratch, bool record, const char *recording,
-                     const surroundings *s, const char *log, int *code, df_error *err) {
+static dflash_status own(const dp_git_options *o, const char *scratch, bool record, const char *recording,
+                         const surroundings *s, const char *log, int *code, dflash_error *err) {
     enum { MOST = 20 };
     char tree[PATH_SIZE];
     const char *argv[MOST] = {"build-bisect/dflash-parity",
@@ -78,7 +78,7 @@ static df_status own(const dp_git_options *o, const char *scratch, bool record, 
     int count = 8;
     if (o->subject.has_precision) {
         argv[count++] = "--precision";
-        argv[count++] = df_precision_name(o->subject.precision);
+        argv[count++] = dflash_precision_name(o->subject.precision);
     }
     if (o->subject.head != NULL) {
         argv[count++] = "--lm-head";
@@ -94,7 +94,7 @@ static df_status own(const dp_git_options *o, const char *scratch, bool record, 
 /* Whether a run failed because the revision is older than the command. */
 static bool lacks_record(const char *log) {
     char *text = NULL;
-    const bool lacks = dp_text_file_read(log, LARGEST_LOG, &text, NULL) == DF_OK &&
+    const bool lacks = dp_text_file_read(log, LARGEST_LOG, &text, NULL) == DFLASH_OK &&
                        strstr(text, "there is no command 'record'") != NULL;
     free(text);
     return lacks;
@@ -103,8 +103,8 @@ static bool lacks_record(const char *log) {
 /* ---- A revision ----------------------------------------------------------------------------------------------------
  */
 
-static df_status run_it(const dp_git_options *o, const char *scratch, const surroundings *s, const char *log,
-                        bool by_figures, dp_step_run *out, df_error *err) {
+static dflash_status run_it(const dp_git_options *o, const char *scratch, const surroundings *s, const char *log,
+                            bool by_figures, dp_step_run *out, dflash_error *err) {
     int code = 0;
     if (o->run != NULL) {
         TRY(shell(scratch, o->run, s, log, &code, err));
@@ -118,11 +118,11 @@ static df_status run_it(const dp_git_options *o, const char *scratch, const surr
     }
     out->done = code == 0 && access(out->path, R_OK) == 0;
     if (!out->done) tail_of(log, out->note, code == 0 ? "the run left no recording and" : "the run", code);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_step_run_revision(const dp_git_options *options, const char *scratch, const dp_commit *commit,
-                               const char *name, bool by_figures, dp_step_run *out, df_error *err) {
+dflash_status dp_step_run_revision(const dp_git_options *options, const char *scratch, const dp_commit *commit,
+                                   const char *name, bool by_figures, dp_step_run *out, dflash_error *err) {
     char log[PATH_SIZE];
     surroundings s;
     int code = 0;
@@ -135,7 +135,7 @@ df_status dp_step_run_revision(const dp_git_options *options, const char *scratc
     TRY(shell(scratch, options->build != NULL ? options->build : default_build, &s, log, &code, err));
     if (code == 0) return run_it(options, scratch, &s, log, by_figures, out, err);
     tail_of(log, out->note, "the build", code);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Figures -------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ static const cJSON *stages_of(const cJSON *document) {
 
 static cJSON *read_result(const char *path) {
     char *text = NULL;
-    if (dp_text_file_read(path, LARGEST_LOG, &text, NULL) != DF_OK) return NULL;
+    if (dp_text_file_read(path, LARGEST_LOG, &text, NULL) != DFLASH_OK) return NULL;
     cJSON *document = cJSON_Parse(text);
     free(text);
     if (cJSON_GetArraySize(stages_of(document)) > 0) return document;
@@ -174,7 +174,7 @@ static bool same_figures(const cJSON *a, const cJSON *b) {
 }
 
 bool dp_figures_compare(const char *good, const char *path, const dp_compare_options *judge,
-                        char stage[DF_STAGE_NAME_MAX], char note[DP_GIT_NOTE]) {
+                        char stage[DFLASH_STAGE_NAME_MAX], char note[DP_GIT_NOTE]) {
     cJSON *a = read_result(good), *b = read_result(path);
     const cJSON *left = stages_of(a), *right = stages_of(b);
     bool comparable = a != NULL && b != NULL && cJSON_GetArraySize(left) == cJSON_GetArraySize(right);
@@ -188,7 +188,7 @@ bool dp_figures_compare(const char *good, const char *path, const dp_compare_opt
         const bool good_enough = judge->expect == DP_EXPECT_ENVELOPE
                                      ? cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(y, "pass"))
                                      : same_figures(x, y);
-        if (!good_enough && stage[0] == '\0') snprintf(stage, DF_STAGE_NAME_MAX, "%s", name_of(x));
+        if (!good_enough && stage[0] == '\0') snprintf(stage, DFLASH_STAGE_NAME_MAX, "%s", name_of(x));
     }
     comparable = comparable && compared > 0;
     if (!comparable) snprintf(note, DP_GIT_NOTE, "its check shows no stages, or others than the good revision's");

@@ -17,12 +17,12 @@ typedef struct dp_step_run {
 
 /* `name` tells the step's files from those of other steps. A failure of the revision is in *out; the status is one that
  * ends the search: no git, no room, an interruption. */
-df_status dp_step_run_revision(const dp_git_options *options, const char *scratch, const dp_commit *commit,
-                               const char *name, bool by_figures, dp_step_run *out, df_error *err);
+dflash_status dp_step_run_revision(const dp_git_options *options, const char *scratch, const dp_commit *commit,
+                                   const char *name, bool by_figures, dp_step_run *out, dflash_error *err);
 
 /* Compares the JSON of two checks, stage by stage: every figure the same, or, when the envelope is expected, passed.
  * stage[0] is '\0' when all are. False: a file is no result of a check, or shows other stages; see `note`. */
 bool dp_figures_compare(const char *good, const char *path, const dp_compare_options *judge,
-                        char stage[DF_STAGE_NAME_MAX], char note[DP_GIT_NOTE]);
+                        char stage[DFLASH_STAGE_NAME_MAX], char note[DP_GIT_NOTE]);
 
 #endif

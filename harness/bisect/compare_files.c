@@ -40,16 +40,17 @@ const char *dp_expectation_text(const dp_file_comparison *comparison, char text[
 /* ---- One stage ----------------------------------------------------------------------------------------------------
  */
 
-/* The bar of a stage that the geometry demands, which all that have values are. */
-static dp_bar bar_of(const dp_file_pair *files, const dp_stage_spec *spec) {
+/* The limit of a stage that the geometry demands, which all that have values are. */
+static dp_limit limit_of(const dp_file_pair *files, const dp_stage_spec *spec) {
     const dp_stage_spec *known = dp_stage_set_find(&files->stages, spec->name);
-    return dp_bar_chained(known, &files->bracket[known - files->stages.spec], 1.0);
+    return dp_limit_chained(known, &files->reference_spread[known - files->stages.spec], 1.0);
 }
 
 static bool all_finite(const float *value, int64_t count) { return dp_first_nonfinite(value, count) < 0; }
 
 /* Samples do not tell how large their rows are; the oracle that holds them does. */
-static df_status row_sizes(const dp_file_pair *files, const dp_stage_spec *spec, dp_array *want, df_error *err) {
+static dflash_status row_sizes(const dp_file_pair *files, const dp_stage_spec *spec, dp_array *want,
+                               dflash_error *err) {
     for (int side = 0; side < 2 && want->rms == NULL; side++) {
         dp_array samples = {.value = NULL};
         if (!dp_oracle_stage_info(files->file[side], DP_RUN_F64, spec->name)->sampled) continue;
@@ -58,10 +59,11 @@ static df_status row_sizes(const dp_file_pair *files, const dp_stage_spec *spec,
         samples.rms = NULL;
         dp_array_release(&samples);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status measure(const dp_file_pair *files, const dp_stage_sides *sides, dp_file_stage *out, df_error *err) {
+static dflash_status measure(const dp_file_pair *files, const dp_stage_sides *sides, dp_file_stage *out,
+                             dflash_error *err) {
     const dp_stage_spec *spec = &sides->spec;
     dp_array want = {.rank = spec->rank,
                      .stride = sides->stride,
@@ -70,9 +72,9 @@ static df_status measure(const dp_file_pair *files, const dp_stage_sides *sides,
                      .value = sides->wide[0]};
     memcpy(want.dim, spec->dim, sizeof want.dim);
     out->measured = all_finite(sides->narrow[0], sides->count);
-    if (!out->measured) return DF_OK;
+    if (!out->measured) return DFLASH_OK;
     TRY(row_sizes(files, spec, &want, err));
-    const df_status status =
+    const dflash_status status =
         dp_compare(sides->wide[1], &want, dp_row_length(spec->stage, spec->rank, spec->dim), &out->difference, err);
     free(want.rms);
     return status;
@@ -83,17 +85,18 @@ static bool same_wide(const dp_stage_sides *sides) {
     return memcmp(sides->wide[0], sides->wide[1], (size_t)sides->count * sizeof(double)) == 0;
 }
 
-static df_status classify(const dp_file_pair *files, const dp_stage_sides *sides, dp_file_stage *out, df_error *err) {
+static dflash_status classify(const dp_file_pair *files, const dp_stage_sides *sides, dp_file_stage *out,
+                              dflash_error *err) {
     const dp_stage_spec *spec = &sides->spec;
     dp_pair pair = {.stage = NULL};
     const int64_t dim = sides->count;
-    const df_status status =
+    const dflash_status status =
         spec->exact
             ? dp_pair_integers(spec->stage, spec->layer, 1, &dim, sides->integer[0], sides->integer[1], &pair, err)
             : dp_pair_floats(spec->stage, spec->layer, 1, &dim, sides->narrow[0], sides->narrow[1], NULL, &pair, err);
-    if (status == DF_OK) out->pair = pair.stage[0];
+    if (status == DFLASH_OK) out->pair = pair.stage[0];
     dp_pair_release(&pair);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     out->pair.rank = spec->rank;
     memcpy(out->pair.dim, spec->dim, sizeof out->pair.dim);
     if (out->pair.first >= 0) out->pair.first = sides->offset + out->pair.first * sides->stride;
@@ -103,7 +106,7 @@ static df_status classify(const dp_file_pair *files, const dp_stage_sides *sides
     if (out->pair.reached <= DP_BITS_EQUAL && a->dtype == DP_LOGICAL_F64 && b->dtype == DP_LOGICAL_F64 &&
         !same_wide(sides))
         out->pair.reached = DP_BITS_ULP; /* less than one float32 unit apart */
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static bool reaches(const dp_file_comparison *c, const dp_file_stage *stage) {
@@ -124,37 +127,39 @@ static bool reaches(const dp_file_comparison *c, const dp_file_stage *stage) {
 }
 
 /* Where one file is an oracle that holds samples, the other's whole stage is held against its sketch too. */
-static df_status judge_sketch(const dp_file_pair *files, const dp_stage_spec *spec, dp_sketch_result *out,
-                              df_error *err) {
-    const dp_difference *bracket = &files->sketch[dp_stage_set_find(&files->stages, spec->name) - files->stages.spec];
+static dflash_status judge_sketch(const dp_file_pair *files, const dp_stage_spec *spec, dp_sketch_result *out,
+                                  dflash_error *err) {
+    const dp_difference *reference_spread =
+        &files->sketch[dp_stage_set_find(&files->stages, spec->name) - files->stages.spec];
     for (int side = 0; side < 2; side++) {
         const dp_oracle *oracle = files->file[side], *run = files->file[1 - side];
-        if (oracle != files->bars || !dp_oracle_stage_info(oracle, DP_RUN_F64, spec->name)->sampled ||
+        if (oracle != files->limits || !dp_oracle_stage_info(oracle, DP_RUN_F64, spec->name)->sampled ||
             dp_oracle_stage_info(run, DP_RUN_F64, spec->name)->sampled)
             continue;
         dp_array whole = {.value = NULL};
         TRY(dp_oracle_stage(run, DP_RUN_F64, spec->name, &whole, err));
         float *value = malloc((size_t)whole.count * sizeof *value);
         for (int64_t i = 0; value != NULL && i < whole.count; i++) value[i] = (float)whole.value[i];
-        const df_status status = value != NULL ? dp_sketch_judge(oracle, spec, value, bracket, 1.0, out, err)
-                                               : df_fail_memory(err, spec->name, (size_t)whole.count * sizeof *value);
+        const dflash_status status = value != NULL
+                                         ? dp_sketch_judge(oracle, spec, value, reference_spread, 1.0, out, err)
+                                         : df_fail_memory(err, spec->name, (size_t)whole.count * sizeof *value);
         free(value);
         dp_array_release(&whole);
         return status;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status compare_values(const dp_file_comparison *c, const dp_stage_sides *sides, dp_file_stage *out,
-                                df_error *err) {
+static dflash_status compare_values(const dp_file_comparison *c, const dp_stage_sides *sides, dp_file_stage *out,
+                                    dflash_error *err) {
     TRY(classify(&c->files, sides, out, err));
     if (!sides->spec.exact) TRY(measure(&c->files, sides, out, err));
-    if (c->files.bars != NULL && out->measured) {
-        out->bar = bar_of(&c->files, &sides->spec);
+    if (c->files.limits != NULL && out->measured) {
+        out->limit = limit_of(&c->files, &sides->spec);
         out->barred = true;
         TRY(judge_sketch(&c->files, &sides->spec, &out->sketch, err));
         if (out->sketch.judged) out->difference.l2_rel = out->sketch.l2_rel;
-        out->headroom = dp_headroom(&out->bar, &out->difference);
+        out->headroom = dp_headroom(&out->limit, &out->difference);
         if (out->sketch.judged) out->headroom = fmin(out->headroom, out->sketch.headroom);
         if (out->pair.reached == DP_BITS_DIVERGENT && out->pair.nonfinite == 0 && dp_headroom_passes(out->headroom))
             out->pair.reached = DP_BITS_ENVELOPE;
@@ -163,15 +168,15 @@ static df_status compare_values(const dp_file_comparison *c, const dp_stage_side
         !sides->spec.exact && out->pair.ulp <= c->options->ulp)
         out->pair.reached = DP_BITS_ULP;
     out->pass = reaches(c, out);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status compare_stage(const dp_file_comparison *c, const dp_stage_spec *spec, dp_file_stage *out,
-                               df_error *err) {
+static dflash_status compare_stage(const dp_file_comparison *c, const dp_stage_spec *spec, dp_file_stage *out,
+                                   dflash_error *err) {
     dp_stage_sides sides;
-    df_status status = dp_stage_sides_read(&c->files, spec, &sides, err);
+    dflash_status status = dp_stage_sides_read(&c->files, spec, &sides, err);
     *out = (dp_file_stage){.spec = *spec, .fault = sides.fault, .pair = {.first = -1, .reached = DP_BITS_DIVERGENT}};
-    if (status == DF_OK && sides.fault == DP_FAULT_NONE) status = compare_values(c, &sides, out, err);
+    if (status == DFLASH_OK && sides.fault == DP_FAULT_NONE) status = compare_values(c, &sides, out, err);
     dp_stage_sides_release(&sides);
     return status;
 }
@@ -200,13 +205,13 @@ static void add_extra(dp_file_comparison *c) {
             *stage = (dp_file_stage){.fault = side == 0 ? DP_FAULT_EXTRA_A : DP_FAULT_EXTRA_B,
                                      .pair = {.first = -1, .reached = DP_BITS_DIVERGENT}};
             snprintf(stage->spec.name, sizeof stage->spec.name, "%s", name);
-            df_stage_parse(name, &stage->spec.stage, &stage->spec.layer);
+            dflash_stage_parse(name, &stage->spec.stage, &stage->spec.layer);
             c->extra++;
             account(c);
         }
 }
 
-static df_status compare_all(dp_file_comparison *c, df_error *err) {
+static dflash_status compare_all(dp_file_comparison *c, dflash_error *err) {
     const dp_stage_set *set = &c->files.stages;
     const size_t capacity = (size_t)set->count + (size_t)dp_oracle_stage_count(c->files.file[0]) +
                             (size_t)dp_oracle_stage_count(c->files.file[1]);
@@ -218,16 +223,16 @@ static df_status compare_all(dp_file_comparison *c, df_error *err) {
         account(c);
     }
     add_extra(c);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status run(dp_file_comparison *c, df_error *err) {
+static dflash_status run(dp_file_comparison *c, dflash_error *err) {
     TRY(dp_file_pair_open(&c->options->files, &c->files, err));
     c->expect = c->options->expect;
-    if (c->expect == DP_EXPECT_DEFAULT) c->expect = c->files.bars != NULL ? DP_EXPECT_ENVELOPE : DP_EXPECT_IDENTICAL;
-    if (c->expect == DP_EXPECT_ENVELOPE && c->files.bars == NULL)
+    if (c->expect == DP_EXPECT_DEFAULT) c->expect = c->files.limits != NULL ? DP_EXPECT_ENVELOPE : DP_EXPECT_IDENTICAL;
+    if (c->expect == DP_EXPECT_ENVELOPE && c->files.limits == NULL)
         return df_fail(
-            err, DF_ERR_ARGUMENT, "compare.expect",
+            err, DFLASH_ERR_ARGUMENT, "compare.expect",
             "Neither %s nor %s is an oracle, so there is no envelope to be inside of. Give --oracle FILE, or "
             "expect identical, equal or ulp:N.",
             c->options->files.a, c->options->files.b);
@@ -236,12 +241,12 @@ static df_status run(dp_file_comparison *c, df_error *err) {
 
 void dp_compare_files(const dp_compare_options *options, dp_file_comparison *out) {
     *out = (dp_file_comparison){.options = options};
-    const df_status status = run(out, &out->error);
-    out->verdict = status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT ? DP_REFUSED
-                   : status != DF_OK                                     ? DP_ERROR
-                   : out->count == 0                                     ? DP_NOTHING
-                   : out->failed > 0                                     ? DP_FAIL
-                                                                         : DP_PASS;
+    const dflash_status status = run(out, &out->error);
+    out->verdict = status == DFLASH_ERR_REFUSED || status == DFLASH_ERR_ARGUMENT ? DP_REFUSED
+                   : status != DFLASH_OK                                         ? DP_ERROR
+                   : out->count == 0                                             ? DP_NOTHING
+                   : out->failed > 0                                             ? DP_FAIL
+                                                                                 : DP_PASS;
 }
 
 void dp_file_comparison_release(dp_file_comparison *comparison) {

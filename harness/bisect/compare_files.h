@@ -1,6 +1,6 @@
 /*
- * compare_files.h - two files, stage by stage: the class of agreement, the measures, the bar where an oracle lends one,
- * and a verdict against what was expected.
+ * compare_files.h - two files, stage by stage: the class of agreement, the measures, the limit where an oracle lends
+ * one, and a verdict against what was expected.
  *
  * Every stage that the geometry demands is compared or is a failure: lacking, extra and differently shaped stages fail,
  * and so does a NaN or an infinity on either side, whatever else agrees.
@@ -19,7 +19,7 @@ typedef enum dp_expectation {
     DP_EXPECT_IDENTICAL,
     DP_EXPECT_EQUAL,
     DP_EXPECT_ULP,     /* no element further apart than `ulp` */
-    DP_EXPECT_ENVELOPE /* under the bar of the oracle; integers the same */
+    DP_EXPECT_ENVELOPE /* under the limit of the oracle; integers the same */
 } dp_expectation;
 
 typedef struct dp_compare_options {
@@ -36,8 +36,8 @@ typedef struct dp_file_stage {
     bool rounded;       /* the class is that of the values rounded to float32 */
     bool measured;      /* difference is set: float stage, and A is finite */
     dp_difference difference;
-    bool barred; /* bar and headroom are set */
-    dp_bar bar;
+    bool barred; /* limit and headroom are set */
+    dp_limit limit;
     dp_sketch_result
         sketch; /* a recording against the sketch of an oracle that holds samples; then L2 is the sketch's */
     double headroom;
@@ -47,7 +47,7 @@ typedef struct dp_file_stage {
 typedef struct dp_file_comparison {
     const dp_compare_options *options;
     dp_verdict verdict;
-    df_error error; /* for DP_REFUSED and DP_ERROR */
+    dflash_error error; /* for DP_REFUSED and DP_ERROR */
     dp_file_pair files;
     dp_expectation expect; /* resolved */
     dp_file_stage *stage;  /* owned, those selected: demanded stages in forward order, then extra ones */

@@ -55,8 +55,9 @@ void dp_file_stage_text(FILE *to, const dp_file_stage *stage) {
         fprintf(to, "      %s\n", dp_sketch_text(&stage->sketch, text));
     }
     if (stage->barred)
-        fprintf(to, "      bar: %s = L2 %.2e, max %.2e; the distance is %.3g and %.3g times that\n", stage->bar.origin,
-                stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
+        fprintf(to, "      limit: %s = L2 %.2e, max %.2e; the distance is %.3g and %.3g times that\n",
+                stage->limit.origin, stage->limit.l2_rel, stage->limit.max_rel, d->l2_rel / stage->limit.l2_rel,
+                d->max_rel / stage->limit.max_rel);
 }
 
 static void print_stage(FILE *to, const dp_file_stage *stage) {
@@ -84,7 +85,7 @@ static void print_head(FILE *to, const dp_file_comparison *c) {
         fprintf(to, "%c  %s (%s)\n", "AB"[i], i == 0 ? c->options->files.a : c->options->files.b,
                 dp_file_describe(c->files.file[i], text));
     fprintf(to, "expected: %s", dp_expectation_text(c, expected));
-    if (c->files.bars != NULL) fprintf(to, ", bars of %s", dp_oracle_path(c->files.bars));
+    if (c->files.limits != NULL) fprintf(to, ", limits of %s", dp_oracle_path(c->files.limits));
     fprintf(to, "\n");
     if (c->options->files.across_precisions)
         fprintf(to, "across precisions: %s against %s; %d tensors of other bytes let pass\n", c->files.precision[0],
@@ -115,7 +116,7 @@ void dp_comparison_text(FILE *to, const dp_file_comparison *c) {
     if (c->count > 0) {
         print_head(to, c);
         fprintf(to, "%-4s  %-26s %-16s %16s %9s %9s%s\n", "", "stage", "class", "differing/all", "rel L2", "max/rms",
-                c->files.bars != NULL ? "  headroom" : "");
+                c->files.limits != NULL ? "  headroom" : "");
     }
     for (int i = 0; i < c->count; i++) {
         print_stage(to, &c->stage[i]);
@@ -177,9 +178,9 @@ cJSON *dp_file_stage_json(const dp_file_stage *stage) {
     if (p->first >= 0) add_first(object, stage);
     if (stage->measured) add_measures(object, stage);
     if (stage->barred) {
-        dp_json_add_number(object, "bar_rel_l2", stage->bar.l2_rel);
-        dp_json_add_number(object, "bar_max_rel_rms", stage->bar.max_rel);
-        cJSON_AddStringToObject(object, "bar_origin", stage->bar.origin);
+        dp_json_add_number(object, "bar_rel_l2", stage->limit.l2_rel);
+        dp_json_add_number(object, "bar_max_rel_rms", stage->limit.max_rel);
+        cJSON_AddStringToObject(object, "bar_origin", stage->limit.origin);
         dp_json_add_number(object, "headroom", stage->headroom);
     }
     return object;
@@ -213,7 +214,7 @@ cJSON *dp_comparison_json(const dp_file_comparison *c, const char *command) {
     add_file(object, "a", c->options->files.a, c->files.file[0]);
     add_file(object, "b", c->options->files.b, c->files.file[1]);
     cJSON_AddStringToObject(object, "expected", dp_expectation_text(c, expected));
-    if (c->files.bars != NULL) cJSON_AddStringToObject(object, "bars", dp_oracle_path(c->files.bars));
+    if (c->files.limits != NULL) cJSON_AddStringToObject(object, "bars", dp_oracle_path(c->files.limits));
     cJSON_AddBoolToObject(object, "across_precisions", c->options->files.across_precisions);
     if (c->options->files.across_precisions) cJSON_AddNumberToObject(object, "other_tensors", c->files.other_tensors);
     if (c->options->filter != NULL) cJSON_AddStringToObject(object, "filter", c->options->filter);

@@ -59,8 +59,8 @@ static void fill(dp_stage_sides *out, int side, const dp_dataset_info *info, con
     }
 }
 
-static df_status read_side(const dp_file_pair *pair, int side, const dp_dataset_info *info, dp_stage_sides *out,
-                           df_error *err) {
+static dflash_status read_side(const dp_file_pair *pair, int side, const dp_dataset_info *info, dp_stage_sides *out,
+                               dflash_error *err) {
     void *bytes = NULL;
     const size_t n = (size_t)out->count;
     out->wide[side] = malloc(n * sizeof(double));
@@ -73,31 +73,32 @@ static df_status read_side(const dp_file_pair *pair, int side, const dp_dataset_
     TRY(dp_oracle_stage_bytes(pair->file[side], DP_RUN_F64, out->spec.name, &bytes, err));
     fill(out, side, info, bytes);
     free(bytes);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* An oracle's ids were checked when the pair was opened. */
-static df_status check_recorded_ids(const dp_file_pair *pair, int side, dp_stage_sides *out, df_error *err) {
+static dflash_status check_recorded_ids(const dp_file_pair *pair, int side, dp_stage_sides *out, dflash_error *err) {
     const dp_ids_subject ids = {pair->file[side], &pair->config, &pair->stages, pair->vocab};
-    if (!out->spec.exact || dp_oracle_kind(pair->file[side]) != DP_KIND_RECORDING) return DF_OK;
-    const df_status status = dp_ids_check_stage(&ids, DP_RUN_OWN, &out->spec, err);
-    if (status != DF_ERR_REFUSED) return status;
+    if (!out->spec.exact || dp_oracle_kind(pair->file[side]) != DP_KIND_RECORDING) return DFLASH_OK;
+    const dflash_status status = dp_ids_check_stage(&ids, DP_RUN_OWN, &out->spec, err);
+    if (status != DFLASH_ERR_REFUSED) return status;
     out->fault = side == 0 ? DP_FAULT_IDS_A : DP_FAULT_IDS_B;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_stage_sides_read(const dp_file_pair *pair, const dp_stage_spec *spec, dp_stage_sides *out, df_error *err) {
+dflash_status dp_stage_sides_read(const dp_file_pair *pair, const dp_stage_spec *spec, dp_stage_sides *out,
+                                  dflash_error *err) {
     const dp_dataset_info *info[2];
     for (int i = 0; i < 2; i++) info[i] = dp_oracle_stage_info(pair->file[i], DP_RUN_F64, spec->name);
     *out = (dp_stage_sides){.spec = *spec, .fault = fault_of(spec, info[0], info[1])};
     for (int i = 0; i < 2 && out->fault == DP_FAULT_NONE; i++) TRY(check_recorded_ids(pair, i, out, err));
-    if (out->fault != DP_FAULT_NONE) return DF_OK;
+    if (out->fault != DP_FAULT_NONE) return DFLASH_OK;
     const dp_dataset_info *sparse = info[0]->sampled ? info[0] : info[1];
     out->count = sparse->count;
     out->stride = sparse->stride;
     out->offset = sparse->offset;
-    df_status status = DF_OK;
-    for (int i = 0; status == DF_OK && i < 2; i++) status = read_side(pair, i, info[i], out, err);
+    dflash_status status = DFLASH_OK;
+    for (int i = 0; status == DFLASH_OK && i < 2; i++) status = read_side(pair, i, info[i], out, err);
     return status;
 }
 

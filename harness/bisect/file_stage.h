@@ -35,7 +35,8 @@ typedef struct dp_stage_sides {
 } dp_stage_sides;
 
 /* A fault is a result, not an error; there are no values then. Release *out whatever the outcome. */
-df_status dp_stage_sides_read(const dp_file_pair *pair, const dp_stage_spec *spec, dp_stage_sides *out, df_error *err);
+dflash_status dp_stage_sides_read(const dp_file_pair *pair, const dp_stage_spec *spec, dp_stage_sides *out,
+                                  dflash_error *err);
 void dp_stage_sides_release(dp_stage_sides *sides);
 
 #endif

@@ -16,8 +16,8 @@ const char *const dp_git_clean[] = {"GIT_DIR",   "GIT_WORK_TREE", "GIT_INDEX_FIL
                                     "MAKEFLAGS", "MAKELEVEL",     "MFLAGS",         NULL};
 
 /* Runs argv, which begins with git, in a folder; *answer, unless NULL, is what it printed, and the caller frees it. */
-static df_status run(const char *folder, const char *scratch, const char *const *argv, char **answer, int *code,
-                     df_error *err) {
+static dflash_status run(const char *folder, const char *scratch, const char *const *argv, char **answer, int *code,
+                         dflash_error *err) {
     char out[DP_FOLDER_PATH + 16], complaint[DP_FOLDER_PATH + 16], *text = NULL;
     snprintf(out, sizeof out, "%s/git.out", scratch);
     snprintf(complaint, sizeof complaint, "%s/git.err", scratch);
@@ -26,13 +26,13 @@ static df_status run(const char *folder, const char *scratch, const char *const 
     const dp_process process = {
         .argv = argv, .folder = folder, .environment = dp_git_clean, .out = out, .err = complaint};
     TRY(dp_process_run(&process, code, err));
-    if (*code == 0) return answer != NULL ? dp_text_file_read(out, LARGEST_ANSWER, answer, err) : DF_OK;
-    const df_status status = dp_text_file_read(complaint, LARGEST_ANSWER, &text, err);
-    if (status != DF_OK) return status;
-    df_fail(err, DF_ERR_REFUSED, "bisect.git", "git %s in %s ended with code %d: %.*s", argv[1], folder, *code, SHOWN,
-            text);
+    if (*code == 0) return answer != NULL ? dp_text_file_read(out, LARGEST_ANSWER, answer, err) : DFLASH_OK;
+    const dflash_status status = dp_text_file_read(complaint, LARGEST_ANSWER, &text, err);
+    if (status != DFLASH_OK) return status;
+    df_fail(err, DFLASH_ERR_REFUSED, "bisect.git", "git %s in %s ended with code %d: %.*s", argv[1], folder, *code,
+            SHOWN, text);
     free(text);
-    return DF_ERR_REFUSED;
+    return DFLASH_ERR_REFUSED;
 }
 #define GIT(folder, scratch, answer, code, err, ...)                                                                   \
     run(folder, scratch, (const char *const[]){"git", __VA_ARGS__, NULL}, answer, code, err)
@@ -60,48 +60,48 @@ static const char *read_commit(const char *text, dp_commit *out) {
     return *text == '\n' ? text + 1 : text;
 }
 
-static df_status read_commits(const char *text, dp_commit **out, int *count, df_error *err) {
+static dflash_status read_commits(const char *text, dp_commit **out, int *count, dflash_error *err) {
     int lines = 0;
     for (const char *p = text; *p != '\0'; p++) lines += *p == '\n';
     *count = 0;
     *out = calloc((size_t)lines + 1, sizeof **out);
     if (*out == NULL) return df_fail_memory(err, "the commits", (size_t)lines * sizeof **out);
     for (const char *p = text; *p != '\0' && *count < lines; ++*count) p = read_commit(p, &(*out)[*count]);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_git_commit(const char *repository, const char *revision, const char *scratch, dp_commit *out,
-                        df_error *err) {
+dflash_status dp_git_commit(const char *repository, const char *revision, const char *scratch, dp_commit *out,
+                            dflash_error *err) {
     char name[DP_GIT_NOTE], *answer = NULL;
     int code = 0;
-    df_error why;
+    dflash_error why;
     snprintf(name, sizeof name, "%s^{commit}", revision);
-    const df_status status =
+    const dflash_status status =
         GIT(repository, scratch, &answer, &code, &why, "log", "-1", format, "--end-of-options", name, "--");
-    if (status == DF_ERR_REFUSED)
-        return df_fail(err, DF_ERR_REFUSED, "bisect.revision",
+    if (status == DFLASH_ERR_REFUSED)
+        return df_fail(err, DFLASH_ERR_REFUSED, "bisect.revision",
                        "The revision %.60s names no commit of %s: %.300s Give a commit, a tag or a branch.", revision,
                        repository, why.message);
-    if (status != DF_OK) {
+    if (status != DFLASH_OK) {
         *err = why;
         return status;
     }
     read_commit(answer, out);
     free(answer);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_git_between(const char *repository, const dp_commit *good, const dp_commit *bad, const char *scratch,
-                         dp_commit **out, int *count, df_error *err) {
+dflash_status dp_git_between(const char *repository, const dp_commit *good, const dp_commit *bad, const char *scratch,
+                             dp_commit **out, int *count, dflash_error *err) {
     char range[2 * DP_GIT_HASH + 4], *answer = NULL;
     int code = 0;
     *out = NULL;
     *count = 0;
-    const df_status status =
+    const dflash_status status =
         GIT(repository, scratch, NULL, &code, err, "merge-base", "--is-ancestor", good->hash, bad->hash);
     if (code == 1 || strcmp(good->hash, bad->hash) == 0)
         return df_fail(
-            err, DF_ERR_REFUSED, "bisect.ancestry",
+            err, DFLASH_ERR_REFUSED, "bisect.ancestry",
             "The good revision %.12s is %s the bad one, %.12s: expected one of its ancestors, so that a commit "
             "between them can be the culprit. Give an earlier good revision.",
             good->hash, code == 1 ? "no ancestor of" : "the same commit as", bad->hash);
@@ -109,32 +109,32 @@ df_status dp_git_between(const char *repository, const dp_commit *good, const dp
     snprintf(range, sizeof range, "%s..%s", good->hash, bad->hash);
     TRY(GIT(repository, scratch, &answer, &code, err, "log", "--reverse", "--first-parent", "--ancestry-path", format,
             range, "--"));
-    const df_status read = read_commits(answer, out, count, err);
+    const dflash_status read = read_commits(answer, out, count, err);
     free(answer);
     TRY(read);
-    if (*count > 0 && strcmp((*out)[*count - 1].hash, bad->hash) == 0) return DF_OK;
+    if (*count > 0 && strcmp((*out)[*count - 1].hash, bad->hash) == 0) return DFLASH_OK;
     return df_fail(
-        err, DF_ERR_REFUSED, "bisect.ancestry",
+        err, DFLASH_ERR_REFUSED, "bisect.ancestry",
         "No chain of first parents leads from %.12s back to %.12s: the good revision lies on a branch that was "
         "merged. Give a good revision on the line of first parents, or bisect the branch itself.",
         bad->hash, good->hash);
 }
 
-df_status dp_git_only_in(const char *repository, const dp_commit *with, const dp_commit *without, const char *scratch,
-                         dp_commit **out, int *count, df_error *err) {
+dflash_status dp_git_only_in(const char *repository, const dp_commit *with, const dp_commit *without,
+                             const char *scratch, dp_commit **out, int *count, dflash_error *err) {
     char range[2 * DP_GIT_HASH + 4], *answer = NULL;
     int code = 0;
     *out = NULL;
     *count = 0;
     snprintf(range, sizeof range, "%s..%s", without->hash, with->hash);
     TRY(GIT(repository, scratch, &answer, &code, err, "log", "--reverse", "--topo-order", format, range, "--"));
-    const df_status status = read_commits(answer, out, count, err);
+    const dflash_status status = read_commits(answer, out, count, err);
     free(answer);
     return status;
 }
 
-df_status dp_git_positions(const char *repository, const dp_commit *const *commit, int count, const char *scratch,
-                           int *position, df_error *err) {
+dflash_status dp_git_positions(const char *repository, const dp_commit *const *commit, int count, const char *scratch,
+                               int *position, dflash_error *err) {
     static const char *const before[] = {"git", "rev-list", "--topo-order", "--reverse"};
     enum { BEFORE = sizeof before / sizeof *before };
     char *answer = NULL;
@@ -144,9 +144,9 @@ df_status dp_git_positions(const char *repository, const dp_commit *const *commi
     memcpy(argv, before, sizeof before);
     for (int i = 0; i < count; i++) argv[BEFORE + i] = commit[i]->hash;
     argv[BEFORE + count] = "--";
-    df_status status = run(repository, scratch, argv, &answer, &code, err);
+    dflash_status status = run(repository, scratch, argv, &answer, &code, err);
     free(argv);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     for (const char *line = answer; *line != '\0'; at++) {
         const size_t length = strcspn(line, "\n");
         for (int i = 0; i < count; i++)
@@ -154,34 +154,34 @@ df_status dp_git_positions(const char *repository, const dp_commit *const *commi
         line += length + (line[length] == '\n');
     }
     free(answer);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_git_brought_in(const char *repository, const dp_commit *commit, const char *scratch, int *count,
-                            df_error *err) {
+dflash_status dp_git_brought_in(const char *repository, const dp_commit *commit, const char *scratch, int *count,
+                                dflash_error *err) {
     char range[2 * DP_GIT_HASH + 8], *answer = NULL;
     int code = 0;
     snprintf(range, sizeof range, "%s^1..%s", commit->hash, commit->hash);
     TRY(GIT(repository, scratch, &answer, &code, err, "rev-list", "--count", range, "--"));
     *count = atoi(answer) - 1;
     free(answer);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_git_clone(const char *repository, const char *scratch, df_error *err) {
+dflash_status dp_git_clone(const char *repository, const char *scratch, dflash_error *err) {
     char tree[DP_FOLDER_PATH + 16], *common = NULL;
     int code = 0;
     snprintf(tree, sizeof tree, "%s/tree", scratch);
     /* The common folder, because git shares no objects with a linked work tree. */
     TRY(GIT(repository, scratch, &common, &code, err, "rev-parse", "--path-format=absolute", "--git-common-dir"));
     common[strcspn(common, "\n")] = '\0';
-    const df_status status = GIT(repository, scratch, NULL, &code, err, "clone", "--quiet", "--shared", "--no-checkout",
-                                 "--no-tags", "--", common, tree);
+    const dflash_status status = GIT(repository, scratch, NULL, &code, err, "clone", "--quiet", "--shared",
+                                     "--no-checkout", "--no-tags", "--", common, tree);
     free(common);
     return status;
 }
 
-df_status dp_git_checkout(const char *scratch, const dp_commit *commit, df_error *err) {
+dflash_status dp_git_checkout(const char *scratch, const dp_commit *commit, dflash_error *err) {
     char tree[DP_FOLDER_PATH + 16];
     int code = 0;
     snprintf(tree, sizeof tree, "%s/tree", scratch);

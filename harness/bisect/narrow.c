@@ -13,9 +13,9 @@
 
 /* The largest distance, in units of the row's rms, that is not off. */
 static double allowance(const dp_file_stage *stage) {
-    const bool max_failed = stage->difference.max_rel > stage->bar.max_rel;
-    /* When only the norm is too large, some element is beyond the norm's bar: were none, the norm would hold. */
-    return max_failed || dp_headroom_passes(stage->headroom) ? stage->bar.max_rel : stage->bar.l2_rel;
+    const bool max_failed = stage->difference.max_rel > stage->limit.max_rel;
+    /* When only the norm is too large, some element is beyond the norm's limit: were none, the norm would hold. */
+    return max_failed || dp_headroom_passes(stage->headroom) ? stage->limit.max_rel : stage->limit.l2_rel;
 }
 
 static void mask_by_envelope(const dp_file_stage *stage, const dp_stage_sides *sides, bool *off) {
@@ -32,25 +32,25 @@ static void mask_by_envelope(const dp_file_stage *stage, const dp_stage_sides *s
     }
 }
 
-df_status dp_narrow_mask(const dp_file_comparison *comparison, const dp_file_stage *stage, const dp_stage_sides *sides,
-                         bool **off, df_error *err) {
+dflash_status dp_narrow_mask(const dp_file_comparison *comparison, const dp_file_stage *stage,
+                             const dp_stage_sides *sides, bool **off, dflash_error *err) {
     *off = malloc((size_t)sides->count * sizeof **off + 1);
     if (*off == NULL) return df_fail_memory(err, "the differing elements", (size_t)sides->count);
     if (comparison->expect == DP_EXPECT_ENVELOPE && stage->barred && stage->measured) {
         mask_by_envelope(stage, sides, *off);
-        return DF_OK;
+        return DFLASH_OK;
     }
     for (int64_t i = 0; i < sides->count; i++)
         (*off)[i] = sides->spec.exact ? sides->integer[0][i] != sides->integer[1][i]
                                       : df_f32_to_bits(sides->narrow[0][i]) != df_f32_to_bits(sides->narrow[1][i]) ||
                                             memcmp(&sides->wide[0][i], &sides->wide[1][i], sizeof(double)) != 0;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- The view ------------------------------------------------------------------------------------------------------
  */
 
-static void set_view(const df_config *c, const dp_stage_spec *spec, int context, dp_narrowing *out) {
+static void set_view(const dflash_config *c, const dp_stage_spec *spec, int context, dp_narrowing *out) {
     const int64_t *dim = spec->dim;
     out->layers = out->heads = 1;
     out->rows = dim[0];
@@ -58,22 +58,22 @@ static void set_view(const df_config *c, const dp_stage_spec *spec, int context,
     if (spec->rank >= 3) out->heads = dim[1], out->columns = dim[2];
     if (spec->rank == 4) out->heads = dim[1] * dim[2], out->columns = dim[3];
     switch (spec->stage) {
-    case DF_STAGE_ROPE_INV_FREQ:
+    case DFLASH_STAGE_ROPE_INV_FREQ:
         out->rows = 1;
         out->columns = dim[0];
         break;
-    case DF_STAGE_ATTN_Q_PROJ:
-    case DF_STAGE_ATTN_CONTEXT:
+    case DFLASH_STAGE_ATTN_Q_PROJ:
+    case DFLASH_STAGE_ATTN_CONTEXT:
         out->heads = c->n_heads;
         out->columns = c->head_dim;
         break;
-    case DF_STAGE_ATTN_K_PROJ:
-    case DF_STAGE_ATTN_V:
+    case DFLASH_STAGE_ATTN_K_PROJ:
+    case DFLASH_STAGE_ATTN_V:
         out->heads = c->n_kv_heads;
         out->columns = c->head_dim;
         break;
-    case DF_STAGE_KV_K:
-    case DF_STAGE_KV_V:
+    case DFLASH_STAGE_KV_K:
+    case DFLASH_STAGE_KV_V:
         out->layers = dim[0];
         out->rows = dim[1];
         out->heads = dim[2];
@@ -81,10 +81,10 @@ static void set_view(const df_config *c, const dp_stage_spec *spec, int context,
     default:
         break;
     }
-    const bool query = spec->stage == DF_STAGE_ATTN_Q_PROJ || spec->stage == DF_STAGE_ATTN_CONTEXT ||
-                       spec->stage == DF_STAGE_ATTN_Q_NORM || spec->stage == DF_STAGE_ATTN_Q_ROPE;
-    const bool both =
-        dp_stage_shows_context(spec->stage) || spec->stage == DF_STAGE_ROPE_COS || spec->stage == DF_STAGE_ROPE_SIN;
+    const bool query = spec->stage == DFLASH_STAGE_ATTN_Q_PROJ || spec->stage == DFLASH_STAGE_ATTN_CONTEXT ||
+                       spec->stage == DFLASH_STAGE_ATTN_Q_NORM || spec->stage == DFLASH_STAGE_ATTN_Q_ROPE;
+    const bool both = dp_stage_shows_context(spec->stage) || spec->stage == DFLASH_STAGE_ROPE_COS ||
+                      spec->stage == DFLASH_STAGE_ROPE_SIN;
     out->group = query ? c->n_heads / c->n_kv_heads : 0;
     out->context = both && out->rows == (int64_t)context + c->block ? context : -1;
 }
@@ -161,7 +161,7 @@ static place place_of(const dp_narrowing *n, int64_t flat) {
     return p;
 }
 
-static df_status describe_axes(const dp_stage_sides *sides, const bool *off, dp_narrowing *n, df_error *err) {
+static dflash_status describe_axes(const dp_stage_sides *sides, const bool *off, dp_narrowing *n, dflash_error *err) {
     const int64_t width = n->heads * n->columns;
     const size_t total = (size_t)(n->layers + n->rows + n->heads + width + n->columns);
     unsigned char *mark = calloc(total, 1);
@@ -185,7 +185,7 @@ static df_status describe_axes(const dp_stage_sides *sides, const bool *off, dp_
     n->column = describe(column, width);
     n->column_in_head = describe(inner, n->columns);
     free(mark);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Values --------------------------------------------------------------------------------------------------------
@@ -300,13 +300,13 @@ static void draw_map(const dp_stage_sides *s, const bool *off, dp_narrowing *n) 
         for (int x = 0; x < columns; x++) n->map[y][x] = "-.#+"[seen[y][x]];
 }
 
-df_status dp_narrow(const df_config *config, int context, const dp_stage_sides *sides, const bool *off,
-                    dp_narrowing *out, df_error *err) {
+dflash_status dp_narrow(const dflash_config *config, int context, const dp_stage_sides *sides, const bool *off,
+                        dp_narrowing *out, dflash_error *err) {
     *out = (dp_narrowing){.first = -1, .known = sides->count};
     set_view(config, &sides->spec, context, out);
     TRY(describe_axes(sides, off, out, err));
-    if (out->differing == 0) return DF_OK;
+    if (out->differing == 0) return DFLASH_OK;
     describe_values(sides, off, out);
     draw_map(sides, off, out);
-    return DF_OK;
+    return DFLASH_OK;
 }

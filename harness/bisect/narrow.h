@@ -63,14 +63,14 @@ typedef struct dp_narrowing {
 
 /*
  * Which elements of a stage count as differing: those whose bits do, or, where the comparison expects the envelope,
- * those further apart than the measure that failed allows (the largest error's bar, or the relative L2 bar when only
- * that one failed, times the row's rms). off[sides->count], owned by the caller.
+ * those further apart than the measure that failed allows (the largest error's limit, or the relative L2 limit when
+ * only that one failed, times the row's rms). off[sides->count], owned by the caller.
  */
-df_status dp_narrow_mask(const dp_file_comparison *comparison, const dp_file_stage *stage, const dp_stage_sides *sides,
-                         bool **off, df_error *err);
+dflash_status dp_narrow_mask(const dp_file_comparison *comparison, const dp_file_stage *stage,
+                             const dp_stage_sides *sides, bool **off, dflash_error *err);
 
-df_status dp_narrow(const df_config *config, int context, const dp_stage_sides *sides, const bool *off,
-                    dp_narrowing *out, df_error *err);
+dflash_status dp_narrow(const dflash_config *config, int context, const dp_stage_sides *sides, const bool *off,
+                        dp_narrowing *out, dflash_error *err);
 
 /* Lines of words, and the map. */
 void dp_narrowing_text(FILE *to, const dp_narrowing *narrowing);

@@ -22,8 +22,8 @@ enum { MOST_PAIRS = 16 };
 static const double other_roundings = 16.0;
 
 typedef struct attention {
-    const df_config *c;
-    const df_layer_config *layer;
+    const dflash_config *c;
+    const dflash_layer_config *layer;
     dp_array q, k, v, positions;
     int64_t keys;
     double *score, *weight; /* [keys] */
@@ -76,7 +76,7 @@ static bool attend(const attention *a, const fault *f, int64_t row, int64_t head
         a->weight[j] = sees(a, f, row, j) ? exp(a->score[j] - top) : 0.0;
         total += a->weight[j];
     }
-    const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
+    const double unit = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32).unit;
     const double relative =
         2.0 * dp_gamma((double)hd + 2.0, unit) * largest + dp_gamma(seen, unit) + dp_gamma(other_roundings, unit);
     for (int64_t j = 0; j < a->keys; j++) {
@@ -100,7 +100,7 @@ static bool explains(const attention *a, const fault *f, const float *head_value
  */
 
 /* The first is the config's own. */
-static df_status list_faults(const attention *a, fault **list, int *count, df_error *err) {
+static dflash_status list_faults(const attention *a, fault **list, int *count, dflash_error *err) {
     const int64_t most = 2 * a->keys + a->c->n_kv_heads + 8;
     *list = calloc((size_t)most, sizeof **list);
     *count = 0;
@@ -138,7 +138,7 @@ static df_status list_faults(const attention *a, fault **list, int *count, df_er
     f.words = plain.causal ? "B sees keys after the query, which the causal mask hides"
                            : "B hides keys after the query, where the layer is not causal";
     (*list)[(*count)++] = f;
-    if (plain.window == 0) return DF_OK;
+    if (plain.window == 0) return DFLASH_OK;
     f.causal = plain.causal;
     static const char *const words[] = {"B's window is one position short", "B has no window",
                                         "B's window is one position long"};
@@ -148,7 +148,7 @@ static df_status list_faults(const attention *a, fault **list, int *count, df_er
         f.words = words[i];
         if (f.window > 0 || i == 1) (*list)[(*count)++] = f;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static void put_verdict(const attention *a, const fault *list, int count, dp_cause *out) {
@@ -190,28 +190,29 @@ static void put_verdict(const attention *a, const fault *list, int count, dp_cau
 /* ---- Inputs and the whole ------------------------------------------------------------------------------------------
  */
 
-static df_status read_stage(const dp_cause_source *source, df_stage stage, int layer, dp_array *out, df_error *err) {
-    char name[DF_STAGE_NAME_MAX];
-    return dp_oracle_stage(source->run, DP_RUN_OWN, df_stage_name(stage, layer, name), out, err);
+static dflash_status read_stage(const dp_cause_source *source, dflash_stage stage, int layer, dp_array *out,
+                                dflash_error *err) {
+    char name[DFLASH_STAGE_NAME_MAX];
+    return dp_oracle_stage(source->run, DP_RUN_OWN, dflash_stage_name(stage, layer, name), out, err);
 }
 
-static df_status prepare(const dp_cause_source *source, int layer, attention *a, df_error *err) {
+static dflash_status prepare(const dp_cause_source *source, int layer, attention *a, dflash_error *err) {
     a->c = source->config;
     a->layer = &source->config->layer[layer];
     a->keys = (int64_t)source->context + a->c->block;
-    TRY(read_stage(source, DF_STAGE_ATTN_Q_ROPE, layer, &a->q, err));
-    TRY(read_stage(source, DF_STAGE_ATTN_K_ROPE, layer, &a->k, err));
-    TRY(read_stage(source, DF_STAGE_ATTN_V, layer, &a->v, err));
+    TRY(read_stage(source, DFLASH_STAGE_ATTN_Q_ROPE, layer, &a->q, err));
+    TRY(read_stage(source, DFLASH_STAGE_ATTN_K_ROPE, layer, &a->k, err));
+    TRY(read_stage(source, DFLASH_STAGE_ATTN_V, layer, &a->v, err));
     TRY(dp_oracle_input(source->run, "positions", &a->positions, err));
     const int64_t hd = a->c->head_dim, key_values = a->keys * a->c->n_kv_heads * hd;
     if (a->q.total != (int64_t)a->c->block * a->c->n_heads * hd || a->k.total != key_values || a->v.total != key_values)
-        return df_fail(err, DF_ERR_REFUSED, "cause.input", "The queries, keys or values have another shape.");
+        return df_fail(err, DFLASH_ERR_REFUSED, "cause.input", "The queries, keys or values have another shape.");
     a->score = calloc((size_t)(2 * a->keys + 2 * hd), sizeof *a->score);
     if (a->score == NULL) return df_fail_memory(err, "an attention", (size_t)a->keys * sizeof *a->score);
     a->weight = a->score + a->keys;
     a->want = a->weight + a->keys;
     a->bound = a->want + hd;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Looks at heads of rows in which something differs, evenly spread when there are many. */
@@ -238,24 +239,24 @@ static void examine(const attention *a, const dp_stage_sides *sides, const bool 
     }
 }
 
-df_status dp_cause_of_attention(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
-                                dp_cause *out, df_error *err) {
+dflash_status dp_cause_of_attention(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
+                                    dp_cause *out, dflash_error *err) {
     attention a = {.c = source->config};
     fault *list = NULL;
     int count = 0;
     *out = (dp_cause){.index = -1};
     if (sides->stride != 1 || sides->offset != 0) {
         snprintf(out->text, sizeof out->text, "not examined: A holds samples of the stage, and whole heads are needed");
-        return DF_OK;
+        return DFLASH_OK;
     }
-    df_status status = prepare(source, sides->spec.layer, &a, err);
-    if (status == DF_OK) status = list_faults(&a, &list, &count, err);
-    if (status == DF_OK) {
+    dflash_status status = prepare(source, sides->spec.layer, &a, err);
+    if (status == DFLASH_OK) status = list_faults(&a, &list, &count, err);
+    if (status == DFLASH_OK) {
         examine(&a, sides, off, list, count, out);
         put_verdict(&a, list, count, out);
-    } else if (status == DF_ERR_REFUSED) {
+    } else if (status == DFLASH_ERR_REFUSED) {
         snprintf(out->text, sizeof out->text, "not examined: B does not hold the queries, keys and values");
-        status = DF_OK;
+        status = DFLASH_OK;
     }
     dp_array_release(&a.q);
     dp_array_release(&a.k);

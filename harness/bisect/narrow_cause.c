@@ -19,16 +19,16 @@ enum { MOST_EXAMINED = 64, NAME = 96 };
 typedef struct product {
     const dp_cause_source *source;
     char weight[NAME], bias[NAME]; /* tensor names; bias "" when there is none */
-    df_stage input[2]; /* stages (DF_STAGE_COUNT: the input target_hidden); the context's rows, the block's */
-    int layer, skip;   /* of the inputs; rows of the input before the first that is used */
+    dflash_stage input[2]; /* stages (DFLASH_STAGE_COUNT: the input target_hidden); the context's rows, the block's */
+    int layer, skip;       /* of the inputs; rows of the input before the first that is used */
     int64_t rows, width, outputs;
-    float *x;          /* [rows, width], owned */
-    df_tensor_view w;  /* [outputs, width] */
-    df_tensor_view wb; /* [outputs]; data NULL without a bias */
+    float *x;              /* [rows, width], owned */
+    dflash_tensor_view w;  /* [outputs, width] */
+    dflash_tensor_view wb; /* [outputs]; data NULL without a bias */
 } product;
 
-static df_stage normed(const df_config *c, df_stage plain, df_stage convolved) {
-    return c->family == DF_FAMILY_DFLASH2 ? convolved : plain;
+static dflash_stage normed(const dflash_config *c, dflash_stage plain, dflash_stage convolved) {
+    return c->family == DFLASH_FAMILY_DFLASH2 ? convolved : plain;
 }
 
 static void self_attn(product *p, const char *which, bool biased) {
@@ -36,76 +36,76 @@ static void self_attn(product *p, const char *which, bool biased) {
     if (biased) snprintf(p->bias, NAME, "layers.%d.self_attn.%s_proj.bias", p->layer, which);
 }
 
-static void one_input(product *p, df_stage input) { p->input[0] = p->input[1] = input; }
+static void one_input(product *p, dflash_stage input) { p->input[0] = p->input[1] = input; }
 
 /* False: the stage is no product. */
-static bool describe(const df_config *c, const dp_stage_spec *spec, product *p) {
-    const df_stage n = normed(c, DF_STAGE_ATTN_NORM, DF_STAGE_ATTN_CONV_IN),
-                   m = normed(c, DF_STAGE_MLP_NORM, DF_STAGE_MLP_CONV_IN);
+static bool describe(const dflash_config *c, const dp_stage_spec *spec, product *p) {
+    const dflash_stage n = normed(c, DFLASH_STAGE_ATTN_NORM, DFLASH_STAGE_ATTN_CONV_IN),
+                       m = normed(c, DFLASH_STAGE_MLP_NORM, DFLASH_STAGE_MLP_CONV_IN);
     int harvested = 0;
     p->layer = spec->layer;
     one_input(p, n);
     switch (spec->stage) {
-    case DF_STAGE_CTX_FC:
-        one_input(p, DF_STAGE_COUNT);
+    case DFLASH_STAGE_CTX_FC:
+        one_input(p, DFLASH_STAGE_COUNT);
         snprintf(p->weight, NAME, "fc.weight");
         return true;
-    case DF_STAGE_ATTN_Q_PROJ:
+    case DFLASH_STAGE_ATTN_Q_PROJ:
         self_attn(p, "q", c->attention_bias);
         return true;
-    case DF_STAGE_ATTN_K_PROJ:
-    case DF_STAGE_ATTN_V:
-        p->input[0] = DF_STAGE_CTX_FEATURES;
-        self_attn(p, spec->stage == DF_STAGE_ATTN_V ? "v" : "k", c->attention_bias);
+    case DFLASH_STAGE_ATTN_K_PROJ:
+    case DFLASH_STAGE_ATTN_V:
+        p->input[0] = DFLASH_STAGE_CTX_FEATURES;
+        self_attn(p, spec->stage == DFLASH_STAGE_ATTN_V ? "v" : "k", c->attention_bias);
         return true;
-    case DF_STAGE_ATTN_O_PROJ:
-        one_input(p, DF_STAGE_ATTN_CONTEXT);
+    case DFLASH_STAGE_ATTN_O_PROJ:
+        one_input(p, DFLASH_STAGE_ATTN_CONTEXT);
         self_attn(p, "o", c->attention_bias);
         return true;
-    case DF_STAGE_ATTN_CONV_DYN:
-        one_input(p, DF_STAGE_ATTN_NORM);
+    case DFLASH_STAGE_ATTN_CONV_DYN:
+        one_input(p, DFLASH_STAGE_ATTN_NORM);
         snprintf(p->weight, NAME, "layers.%d.attention_conv.kernel_projection.weight", p->layer);
         return true;
-    case DF_STAGE_MLP_CONV_DYN:
-        one_input(p, DF_STAGE_MLP_NORM);
+    case DFLASH_STAGE_MLP_CONV_DYN:
+        one_input(p, DFLASH_STAGE_MLP_NORM);
         snprintf(p->weight, NAME, "layers.%d.mlp_conv.kernel_projection.weight", p->layer);
         return true;
-    case DF_STAGE_MLP_GATE:
-    case DF_STAGE_MLP_UP:
+    case DFLASH_STAGE_MLP_GATE:
+    case DFLASH_STAGE_MLP_UP:
         one_input(p, m);
         snprintf(p->weight, NAME, "layers.%d.mlp.%s_proj.weight", p->layer,
-                 spec->stage == DF_STAGE_MLP_UP ? "up" : "gate");
+                 spec->stage == DFLASH_STAGE_MLP_UP ? "up" : "gate");
         return true;
-    case DF_STAGE_MLP_DOWN:
-        one_input(p, DF_STAGE_MLP_ACT);
+    case DFLASH_STAGE_MLP_DOWN:
+        one_input(p, DFLASH_STAGE_MLP_ACT);
         snprintf(p->weight, NAME, "layers.%d.mlp.down_proj.weight", p->layer);
         return true;
-    case DF_STAGE_LOGITS:
-    case DF_STAGE_SELECT_HIDDEN:
-        one_input(p, DF_STAGE_FINAL);
-        df_harvest_rows(c, &p->skip, &harvested);
+    case DFLASH_STAGE_LOGITS:
+    case DFLASH_STAGE_SELECT_HIDDEN:
+        one_input(p, DFLASH_STAGE_FINAL);
+        dflash_harvest_rows(c, &p->skip, &harvested);
         snprintf(p->weight, NAME, "%s",
-                 spec->stage == DF_STAGE_LOGITS ? "lm_head.weight" : "candidate_selector.hidden_projection.weight");
+                 spec->stage == DFLASH_STAGE_LOGITS ? "lm_head.weight" : "candidate_selector.hidden_projection.weight");
         /* A multiplier or a softcap lies between this product and what the stage shows. */
-        return spec->stage != DF_STAGE_LOGITS || (c->output_multiplier == 1.0 && c->logit_softcap == 0.0);
+        return spec->stage != DFLASH_STAGE_LOGITS || (c->output_multiplier == 1.0 && c->logit_softcap == 0.0);
     default:
         return false;
     }
 }
 
-static bool find_tensor(const df_draft *draft, const char *name, df_tensor_view *out) {
-    for (int i = 0; i < df_draft_tensor_count(draft); i++) {
-        *out = df_draft_tensor(draft, i);
+static bool find_tensor(const dflash_draft *draft, const char *name, dflash_tensor_view *out) {
+    for (int i = 0; i < dflash_draft_tensor_count(draft); i++) {
+        *out = dflash_draft_tensor(draft, i);
         /* An output head that is not this run's may have any dtype. */
         df_dtype held = DF_F32;
         while (held <= DF_BF16 && strcmp(out->dtype, df_dtype_name(held)) != 0) held++;
         if (strcmp(out->name, name) == 0) return held <= DF_BF16;
     }
-    *out = (df_tensor_view){.name = NULL};
+    *out = (dflash_tensor_view){.name = NULL};
     return false;
 }
 
-static float element(const df_tensor_view *t, int64_t index) {
+static float element(const dflash_tensor_view *t, int64_t index) {
     uint16_t half;
     float value;
     if (strcmp(t->dtype, "F32") == 0) {
@@ -117,21 +117,23 @@ static float element(const df_tensor_view *t, int64_t index) {
 }
 
 /* Rows [skip, skip + count) of one recorded input, at row `to` of p->x. */
-static df_status copy_rows(product *p, df_stage input, int64_t skip, int64_t count, int64_t to, df_error *err) {
+static dflash_status copy_rows(product *p, dflash_stage input, int64_t skip, int64_t count, int64_t to,
+                               dflash_error *err) {
     dp_array array = {.value = NULL};
-    char name[DF_STAGE_NAME_MAX];
-    df_status status = input == DF_STAGE_COUNT ? dp_oracle_input(p->source->run, "target_hidden", &array, err)
-                                               : dp_oracle_stage(p->source->run, DP_RUN_OWN,
-                                                                 df_stage_name(input, p->layer, name), &array, err);
-    if (status == DF_OK && (array.stride != 1 || (skip + count) * p->width > array.total))
-        status = df_fail(err, DF_ERR_REFUSED, "cause.input", "The input is not whole, or has another shape.");
-    for (int64_t i = 0; status == DF_OK && i < count * p->width; i++)
+    char name[DFLASH_STAGE_NAME_MAX];
+    dflash_status status =
+        input == DFLASH_STAGE_COUNT
+            ? dp_oracle_input(p->source->run, "target_hidden", &array, err)
+            : dp_oracle_stage(p->source->run, DP_RUN_OWN, dflash_stage_name(input, p->layer, name), &array, err);
+    if (status == DFLASH_OK && (array.stride != 1 || (skip + count) * p->width > array.total))
+        status = df_fail(err, DFLASH_ERR_REFUSED, "cause.input", "The input is not whole, or has another shape.");
+    for (int64_t i = 0; status == DFLASH_OK && i < count * p->width; i++)
         p->x[to * p->width + i] = (float)array.value[skip * p->width + i];
     dp_array_release(&array);
     return status;
 }
 
-static df_status read_inputs(product *p, const dp_stage_spec *spec, df_error *err) {
+static dflash_status read_inputs(product *p, const dp_stage_spec *spec, dflash_error *err) {
     p->rows = spec->dim[0];
     p->x = malloc((size_t)(p->rows * p->width) * sizeof *p->x);
     if (p->x == NULL) return df_fail_memory(err, "a product's input", (size_t)(p->rows * p->width) * sizeof *p->x);
@@ -152,7 +154,7 @@ typedef struct standing {
     bool *memory;                          /* owned, all of the above */
 } standing;
 
-static df_status stand(const product *p, bool twice, standing *s, df_error *err) {
+static dflash_status stand(const product *p, bool twice, standing *s, dflash_error *err) {
     s->segments = (p->width + DF_SEGMENT - 1) / DF_SEGMENT;
     s->width = p->width;
     const size_t n = 2 * (size_t)(s->segments + s->width);
@@ -170,7 +172,7 @@ static df_status stand(const product *p, bool twice, standing *s, df_error *err)
     s->plain = true;
     s->bias_missing = p->wb.data != NULL;
     s->bias_twice = twice && p->wb.data != NULL;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* One product of two rows, in the canonical order, with one channel or one segment left out (-1: none). */
@@ -217,7 +219,7 @@ static void look_within_bound(const float *w, const float *x, float bias, float 
         sum += term;
         size += fabs(term);
     }
-    const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
+    const double unit = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32).unit;
     const double bound = dp_gamma((double)s->width + 2.0, unit) * size, residual = (double)y - sum;
     s->plain = s->plain && fabs(residual) <= bound;
     s->bias_missing = s->bias_missing && fabs(residual + (double)bias) <= bound;
@@ -236,8 +238,8 @@ static void look_within_bound(const float *w, const float *x, float bias, float 
     }
 }
 
-static df_status examine(const product *p, const dp_stage_sides *sides, const bool *off, bool bitwise, standing *s,
-                         int *examined, df_error *err) {
+static dflash_status examine(const product *p, const dp_stage_sides *sides, const bool *off, bool bitwise, standing *s,
+                             int *examined, dflash_error *err) {
     const int64_t width = p->width;
     float *w = malloc((size_t)(width + s->segments) * sizeof *w);
     if (w == NULL) return df_fail_memory(err, "a row of weights", (size_t)width * sizeof *w);
@@ -257,7 +259,7 @@ static df_status examine(const product *p, const dp_stage_sides *sides, const bo
         ++*examined;
     }
     free(w);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- The verdict ---------------------------------------------------------------------------------------------------
@@ -332,34 +334,35 @@ static void put_words(const standing *s, dp_cause *out) {
 }
 
 /* Bit by bit first; an engine that sums in another order gets the bound. */
-static df_status judge(const product *p, const dp_stage_sides *sides, const bool *off, dp_cause *out, df_error *err) {
-    df_status status = DF_OK;
-    for (int pass = 0; status == DF_OK && pass < 2; pass++) {
+static dflash_status judge(const product *p, const dp_stage_sides *sides, const bool *off, dp_cause *out,
+                           dflash_error *err) {
+    dflash_status status = DFLASH_OK;
+    for (int pass = 0; status == DFLASH_OK && pass < 2; pass++) {
         standing s = {.memory = NULL};
         out->bitwise = pass == 0;
         status = stand(p, !out->bitwise, &s, err);
-        if (status == DF_OK) status = examine(p, sides, off, out->bitwise, &s, &out->examined, err);
-        if (status == DF_OK) count_fits(&s, out);
-        if (status == DF_OK) put_words(&s, out);
+        if (status == DFLASH_OK) status = examine(p, sides, off, out->bitwise, &s, &out->examined, err);
+        if (status == DFLASH_OK) count_fits(&s, out);
+        if (status == DFLASH_OK) put_words(&s, out);
         free(s.memory);
         if (out->fits > 0) break;
     }
     return status;
 }
 
-static df_status unexamined(dp_cause *out, const char *why) {
+static dflash_status unexamined(dp_cause *out, const char *why) {
     *out = (dp_cause){.kind = DP_CAUSE_UNEXAMINED, .index = -1};
     snprintf(out->text, sizeof out->text, "not examined: %s", why);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off, dp_cause *out,
-                          df_error *err) {
+dflash_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
+                              dp_cause *out, dflash_error *err) {
     product p = {.source = source};
     *out = (dp_cause){.index = -1};
     if (dp_oracle_kind(source->run) != DP_KIND_RECORDING)
         return unexamined(out, "B is an oracle, and a reference is not what is at fault");
-    if (sides->spec.stage == DF_STAGE_ATTN_CONTEXT) return dp_cause_of_attention(source, sides, off, out, err);
+    if (sides->spec.stage == DFLASH_STAGE_ATTN_CONTEXT) return dp_cause_of_attention(source, sides, off, out, err);
     if (!describe(source->config, &sides->spec, &p))
         return unexamined(out,
                           "the stage is no product and no attention; the pattern of its values says what there is");
@@ -369,7 +372,7 @@ df_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *s
         return unexamined(out, "the run held its matrices in another precision than the file's");
     const cJSON *engine = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(source->run), "engine");
     const char *products = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(engine, "products"));
-    if (products != NULL && strcmp(products, df_products_name(DF_PRODUCTS_F32)) != 0)
+    if (products != NULL && strcmp(products, dflash_products_name(DFLASH_PRODUCTS_F32)) != 0)
         return unexamined(out, "the run rounded the operands of its products");
     if (!find_tensor(source->draft, p.weight, &p.w) || p.w.rank != 2 ||
         (p.bias[0] != '\0' && !find_tensor(source->draft, p.bias, &p.wb)))
@@ -378,10 +381,10 @@ df_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *s
     p.width = p.w.dim[1];
     if (dp_dims_product(sides->spec.rank - 1, sides->spec.dim + 1) != p.outputs)
         return unexamined(out, "the matrix has another shape than the stage");
-    df_status status = read_inputs(&p, &sides->spec, err);
-    if (status == DF_OK)
+    dflash_status status = read_inputs(&p, &sides->spec, err);
+    if (status == DFLASH_OK)
         status = judge(&p, sides, off, out, err);
-    else if (status == DF_ERR_REFUSED)
+    else if (status == DFLASH_ERR_REFUSED)
         status = unexamined(out, "B does not hold the product's inputs");
     free(p.x);
     return status;

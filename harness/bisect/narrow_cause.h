@@ -42,16 +42,16 @@ typedef struct dp_cause {
 /* `run` is the recording whose values differ from the reference's; `draft` the checkpoint it ran, or NULL. */
 typedef struct dp_cause_source {
     const dp_oracle *run;
-    const df_config *config;
+    const dflash_config *config;
     int context;
-    const df_draft *draft;
+    const dflash_draft *draft;
 } dp_cause_source;
 
-df_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off, dp_cause *out,
-                          df_error *err);
+dflash_status dp_narrow_cause(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
+                              dp_cause *out, dflash_error *err);
 
 /* narrow_attention.c: the part of the above for attn.context. */
-df_status dp_cause_of_attention(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
-                                dp_cause *out, df_error *err);
+dflash_status dp_cause_of_attention(const dp_cause_source *source, const dp_stage_sides *sides, const bool *off,
+                                    dp_cause *out, dflash_error *err);
 
 #endif

@@ -16,7 +16,8 @@ const dp_stage_result *dp_first_divergence(const dp_result *result, dp_divergenc
     return NULL;
 }
 
-/* Which of the bars of a stage run alone it exceeds: its elements can all be inside their bounds and it still fails. */
+/* Which of the limits of a stage run alone it exceeds: its elements can all be inside their bounds and it still fails.
+ */
 static void addition(const dp_isolated *alone, char *text, size_t size) {
     const char *inputs = alone->fed ? "run alone, on the oracle's own inputs, " : "run alone, ";
     if (alone->difference.nonfinite > 0)
@@ -24,16 +25,16 @@ static void addition(const dp_isolated *alone, char *text, size_t size) {
                  (long long)alone->difference.nonfinite);
     else if (!(alone->share <= 1.0))
         snprintf(text, size, "%sits worst element is off by %.3g times its bound", inputs, alone->share);
-    else if (!(alone->noise <= alone->noise_bar))
+    else if (!(alone->noise <= alone->noise_limit))
         snprintf(text, size,
                  "%seach element is inside its bound, but together they are off by %.3g times their "
                  "rounding noise, where %.3g is the most",
-                 inputs, alone->noise, alone->noise_bar);
-    else if (!(alone->peak <= alone->peak_bar))
+                 inputs, alone->noise, alone->noise_limit);
+    else if (!(alone->peak <= alone->peak_limit))
         snprintf(text, size,
                  "%seach element is inside its bound, but the largest error is %.3g times its rounding "
                  "noise, where %.3g is the most",
-                 inputs, alone->peak, alone->peak_bar);
+                 inputs, alone->peak, alone->peak_limit);
     else
         snprintf(text, size,
                  "the oracle's own values do not follow from its inputs: they are off by %.3g times what "
@@ -55,7 +56,7 @@ static void extent(const dp_stage_result *stage, dp_divergence_by by, char *text
     else if (d->nonfinite > 0)
         snprintf(text, size, "%lld of %lld values are NaN or infinite", (long long)d->nonfinite, (long long)d->count);
     else
-        snprintf(text, size, "its error is %.3g times its bar", dp_times_bar(stage));
+        snprintf(text, size, "its error is %.3g times its limit", dp_times_limit(stage));
 }
 
 const char *dp_result_sentence(const dp_result *result, char text[DP_SENTENCE]) {
@@ -73,20 +74,22 @@ const char *dp_result_sentence(const dp_result *result, char text[DP_SENTENCE]) 
     else if (first != NULL) {
         extent(first, by, how, sizeof how);
         snprintf(text, DP_SENTENCE,
-                 "It first goes off at %s: %s. %d of %d stages are outside their bars, and %d of %d rounds are not "
+                 "It first goes off at %s: %s. %d of %d stages are outside their limits, and %d of %d rounds are not "
                  "identical to the block run.",
-                 first->name, how, result->failed_stages, result->stage_count, result->failed_arms, result->arm_count);
-    } else if (result->failed_arms > 0)
+                 first->name, how, result->failed_stages, result->stage_count, result->failed_variants,
+                 result->variant_count);
+    } else if (result->failed_variants > 0)
         snprintf(text, DP_SENTENCE,
-                 "Every stage is inside its bar, but %d of %d rounds are not identical to the block run.",
-                 result->failed_arms, result->arm_count);
+                 "Every stage is inside its limit, but %d of %d rounds are not identical to the block run.",
+                 result->failed_variants, result->variant_count);
     else if (least != NULL)
-        snprintf(text, DP_SENTENCE,
-                 "All %d stages are inside their bars and %d rounds are identical to the block run; the least headroom "
-                 "is %.0f %%, at %s.",
-                 result->stage_count, result->arm_count, 100.0 * least->headroom, least->name);
+        snprintf(
+            text, DP_SENTENCE,
+            "All %d stages are inside their limits and %d rounds are identical to the block run; the least headroom "
+            "is %.0f %%, at %s.",
+            result->stage_count, result->variant_count, 100.0 * least->headroom, least->name);
     else
         snprintf(text, DP_SENTENCE, "All %d rounds are identical to the block run; no stage was compared.",
-                 result->arm_count);
+                 result->variant_count);
     return text;
 }

@@ -8,7 +8,7 @@ typedef enum dp_divergence_by { DP_BY_ISOLATED = 0, DP_BY_CHAINED } dp_divergenc
 const char *dp_divergence_name(dp_divergence_by by); /* "isolated", "chained" */
 
 /* The first stage whose isolated run fails, which is where the error enters; when none does (or none was made) the
- * first outside its chained bar; NULL when there is none either. */
+ * first outside its chained limit; NULL when there is none either. */
 const dp_stage_result *dp_first_divergence(const dp_result *result, dp_divergence_by *by);
 
 enum { DP_SENTENCE = 1024 };

@@ -25,10 +25,10 @@ dp_share dp_share_of(const dp_stage_result *stage) {
     return share;
 }
 
-/* A measure over its bar; a bar of zero admits nothing. */
-static double over(double measure, double bar) {
+/* A measure over its limit; a limit of zero admits nothing. */
+static double over(double measure, double limit) {
     if (measure == 0.0) return 0.0;
-    return isfinite(measure) && bar > 0.0 ? measure / bar : INFINITY;
+    return isfinite(measure) && limit > 0.0 ? measure / limit : INFINITY;
 }
 
 /* A bound of half a unit in the last place is reached in full by many a correct stage, so what is within its bound is
@@ -37,13 +37,13 @@ double dp_added_share(const dp_stage_result *stage) {
     const dp_isolated *alone = &stage->isolated;
     if (!alone->judged) return 0.0;
     if (alone->difference.nonfinite > 0 || !isfinite(alone->share)) return INFINITY;
-    if (alone->share > 1.0 || !isfinite(alone->noise_bar)) return alone->share;
-    return fmax(over(alone->noise, alone->noise_bar), over(alone->peak, alone->peak_bar));
+    if (alone->share > 1.0 || !isfinite(alone->noise_limit)) return alone->share;
+    return fmax(over(alone->noise, alone->noise_limit), over(alone->peak, alone->peak_limit));
 }
 
 static const dp_stage_result *layer_output(const dp_result *result, int layer) {
-    char name[DF_STAGE_NAME_MAX];
-    return dp_stage_named(result, df_stage_name(DF_STAGE_LAYER_OUT, layer, name));
+    char name[DFLASH_STAGE_NAME_MAX];
+    return dp_stage_named(result, dflash_stage_name(DFLASH_STAGE_LAYER_OUT, layer, name));
 }
 
 static void find_source(const dp_result *result, dp_layer_growth *growth) {
@@ -57,7 +57,7 @@ static void find_source(const dp_result *result, dp_layer_growth *growth) {
     }
 }
 
-df_status dp_growth(dp_result *result, df_error *err) {
+dflash_status dp_growth(dp_result *result, dflash_error *err) {
     int layers = 0;
     for (int i = 0; i < result->stage_count; i++) {
         const int layer = dp_stage_layer(&result->stage[i]);
@@ -65,7 +65,7 @@ df_status dp_growth(dp_result *result, df_error *err) {
         if (layer >= layers) layers = layer + 1;
     }
     result->layer_count = 0;
-    if (layers == 0) return DF_OK;
+    if (layers == 0) return DFLASH_OK;
     result->layer = calloc((size_t)layers, sizeof *result->layer);
     if (result->layer == NULL)
         return df_fail_memory(err, "the growth of the layers", (size_t)layers * sizeof *result->layer);
@@ -79,7 +79,7 @@ df_status dp_growth(dp_result *result, df_error *err) {
         if (growth->in != 0.0) growth->factor = growth->out / growth->in;
         find_source(result, growth);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 double dp_mean_growth(const dp_result *result) {
@@ -175,11 +175,11 @@ const char *dp_growth_text(const dp_result *result, char text[DP_GROWTH_TEXT]) {
     } else if (judged == 0) {
         say(&w, "No stage was run alone, so added and inherited error cannot be told apart");
         if (chained != NULL) {
-            say(&w, "; first outside its bar is ");
+            say(&w, "; first outside its limit is ");
             say_stage(&w, chained->name);
         }
     } else if (chained != NULL) {
-        say(&w, "no stage adds more than its bound, yet the chained run leaves its bars at ");
+        say(&w, "no stage adds more than its bound, yet the chained run leaves its limits at ");
         say_stage(&w, chained->name);
     } else {
         say(&w, "no stage adds more than its bound");

@@ -26,9 +26,9 @@ typedef struct dp_layer_growth {
                        where a value is not finite, for what is left of such a stage has no distance */
     double factor; /* out / in; 0 when there was no error before it (the first layer starts from exact inputs), NaN when
                       either is */
-    char source[DF_STAGE_NAME_MAX]; /* the stage of the layer that added most, in units of its bound; "" when none of
-                                       them was run alone */
-    double source_share;            /* how many times what it may that stage added */
+    char source[DFLASH_STAGE_NAME_MAX]; /* the stage of the layer that added most, in units of its bound; "" when none
+                                       of them was run alone */
+    double source_share;                /* how many times what it may that stage added */
 } dp_layer_growth;
 
 struct dp_result;
@@ -39,10 +39,10 @@ dp_share dp_share_of(const struct dp_stage_result *stage);
 
 /* Fills the shares of the compared stages, and the layers whose output and whose input were both compared. Needs the
  * chained results, and the isolated ones as far as there are any. */
-df_status dp_growth(struct dp_result *result, df_error *err);
+dflash_status dp_growth(struct dp_result *result, dflash_error *err);
 
 /* How many times what it may a stage adds: its worst element over the bound where that is more than 1, else its noise
- * over the noise bar (isolated.h). Infinite when a value is not finite, 0 when it was not run alone. */
+ * over the noise limit (isolated.h). Infinite when a value is not finite, 0 when it was not run alone. */
 double dp_added_share(const struct dp_stage_result *stage);
 
 /* Geometric mean of the layers' factors; 0 when no layer has one. */

@@ -3,7 +3,7 @@
  * the end, and what it does to the drafted tokens.
  *
  * Every rung is one run on the oracle's inputs, compared with the oracle's float64 run of the weights as they are
- * stored. It is a measurement: drift is what the modes are for, so no bar is held against it, and a mode that the
+ * stored. It is a measurement: drift is what the modes are for, so no limit is held against it, and a mode that the
  * checkpoint refuses is a rung that says so.
  */
 #ifndef DP_LADDER_H
@@ -15,8 +15,8 @@ enum { DP_LADDER_MOST = 32, DP_MODE_NAME = 24 };
 
 /* "q8_0", or "stored+tf32": a precision mode, and how the operands of products are rounded when that is not float32. */
 typedef struct dp_mode {
-    df_precision precision;
-    df_products products;
+    dflash_precision precision;
+    dflash_products products;
 } dp_mode;
 bool dp_mode_parse(const char *name, dp_mode *out);
 const char *dp_mode_name(dp_mode mode, char name[DP_MODE_NAME]);
@@ -33,7 +33,7 @@ typedef struct dp_changes {
 
 typedef struct dp_rung {
     dp_mode mode;
-    df_error error;      /* status DF_OK, or why there is no run */
+    dflash_error error;  /* status DFLASH_OK, or why there is no run */
     size_t weight_bytes; /* as held */
     double *layer;       /* owned, [layers]: relative L2 of layers.I.out */
     double final;        /* relative L2 */
@@ -46,7 +46,7 @@ typedef struct dp_rung {
 } dp_rung;
 
 typedef struct dp_ladder {
-    df_family family;
+    dflash_family family;
     int layers, slots;
     double least_margin; /* of the truth's logits, top-1 minus top-2; negative: the oracle stores samples of them */
     int least_slot;      /* where that is */
@@ -64,10 +64,11 @@ bool dp_ladder_endangered(const float *row, const double *want, int n, double ma
 /*
  * Runs the modes. setup->precision and the engine's products are replaced by the mode's. Where the oracle stores
  * samples of the logits, the argmax is held against that of this program's run of the stored weights, and margins are
- * not known. Fails where no rung could be measured: codes of dp_admit, "ladder.precision" (the oracle is not of the
- * stored weights), those of dp_provenance_check. Release *out whatever the outcome.
+ * not known. Fails where no rung could be measured: codes of dp_preflight_run, "ladder.precision" (the oracle is not of
+ * the stored weights), those of dp_provenance_check. Release *out whatever the outcome.
  */
-df_status dp_ladder_run(const dp_run_setup *setup, const dp_mode *mode, int count, dp_ladder *out, df_error *err);
+dflash_status dp_ladder_run(const dp_run_setup *setup, const dp_mode *mode, int count, dp_ladder *out,
+                            dflash_error *err);
 void dp_ladder_release(dp_ladder *ladder);
 
 #endif

@@ -23,15 +23,15 @@ typedef struct view {
 
 static void *allocate(int64_t count, size_t size) { return calloc((size_t)(count > 0 ? count : 1), size); }
 
-static df_status view_open(const dp_oracle *oracle, const dp_recording *run, const dp_stage_result *stage, view *out,
-                           df_error *err) {
-    df_stage id;
+static dflash_status view_open(const dp_oracle *oracle, const dp_recording *run, const dp_stage_result *stage,
+                               view *out, dflash_error *err) {
+    dflash_stage id;
     int layer;
     *out = (view){.stage = stage};
-    if (!df_stage_parse(stage->name, &id, &layer)) return DF_OK;
+    if (!dflash_stage_parse(stage->name, &id, &layer)) return DFLASH_OK;
     out->run = dp_recording_find(run, id, layer);
     TRY(dp_oracle_stage(oracle, DP_RUN_F64, stage->name, &out->want, err));
-    if (out->run == NULL || out->run->value == NULL) return DF_OK;
+    if (out->run == NULL || out->run->value == NULL) return DFLASH_OK;
     return dp_gather(out->run->value, &out->want, &out->got, err);
 }
 
@@ -50,10 +50,10 @@ static double row_error(double error_square, double want_square) {
 
 static bool worse(double a, double b) { return isnan(a) || (!isnan(b) && a > b); }
 
-static df_status collect_stage(const view *v, dp_stage_plot *out, df_error *err) {
-    df_stage id;
+static dflash_status collect_stage(const view *v, dp_stage_plot *out, dflash_error *err) {
+    dflash_stage id;
     int layer;
-    df_stage_parse(v->stage->name, &id, &layer);
+    dflash_stage_parse(v->stage->name, &id, &layer);
     const int64_t length = dp_row_length(id, v->stage->rank, v->stage->dim), rows = v->want.total / length;
     out->row_group = (rows + DP_ROWS_MOST - 1) / DP_ROWS_MOST;
     out->rows = (int)((rows + out->row_group - 1) / out->row_group);
@@ -73,12 +73,12 @@ static df_status collect_stage(const view *v, dp_stage_plot *out, df_error *err)
         const double found = row_error(error_square, want_square);
         if (worse(found, *entry)) *entry = found;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Scatter ----------------------------------------------------------------------------------------------------- */
 
-static df_status collect_scatter(const view *v, dp_scatter *out, df_error *err) {
+static dflash_status collect_scatter(const view *v, dp_scatter *out, dflash_error *err) {
     const int64_t step = (v->want.count + DP_SCATTER_MOST - 2) / (DP_SCATTER_MOST - 1); /* one is kept for the worst */
     const int64_t worst = (v->stage->difference.worst - v->want.offset) / v->want.stride;
     out->index = allocate(DP_SCATTER_MOST, sizeof *out->index);
@@ -96,7 +96,7 @@ static df_status collect_scatter(const view *v, dp_scatter *out, df_error *err) 
         out->want[out->count] = v->want.value[i];
         out->error[out->count++] = v->got[i] - v->want.value[i];
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The stage that the scatter shows: the diverging one, or the one with the least headroom; NULL when it has no values
@@ -110,7 +110,7 @@ static const dp_stage_result *scatter_stage(const dp_result *result) {
 
 /* ---- Frequencies, margins, tokens -------------------------------------------------------------------------------- */
 
-static df_status collect_rope(const view *v, dp_rope_plot *out, df_error *err) {
+static dflash_status collect_rope(const view *v, dp_rope_plot *out, dflash_error *err) {
     out->got = allocate(v->want.count, sizeof *out->got);
     out->want = allocate(v->want.count, sizeof *out->want);
     out->relative = allocate(v->want.count, sizeof *out->relative);
@@ -122,7 +122,7 @@ static df_status collect_rope(const view *v, dp_rope_plot *out, df_error *err) {
         out->want[i] = v->want.value[i];
         out->relative[i] = (v->got[i] - v->want.value[i]) / v->want.value[i];
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The largest of a row and how far it lies above the next. A NaN is never the largest. */
@@ -140,7 +140,7 @@ static double margin_of(const double *row, int64_t count, int32_t *largest) {
     return row[first] - second;
 }
 
-static df_status collect_margins(const view *v, dp_margins *out, df_error *err) {
+static dflash_status collect_margins(const view *v, dp_margins *out, dflash_error *err) {
     const int64_t rows = v->stage->dim[0], width = v->stage->dim[1];
     const bool whole = v->want.count == v->want.total;
     double *const got = allocate(width, sizeof *got);
@@ -166,10 +166,10 @@ static df_status collect_margins(const view *v, dp_margins *out, df_error *err) 
         if (worse(error, *entry)) *entry = error;
     }
     free(got);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status collect_tokens(const view *v, dp_tokens *out, df_error *err) {
+static dflash_status collect_tokens(const view *v, dp_tokens *out, dflash_error *err) {
     out->got = allocate(v->want.count, sizeof *out->got);
     out->want = allocate(v->want.count, sizeof *out->want);
     if (out->got == NULL || out->want == NULL)
@@ -180,22 +180,22 @@ static df_status collect_tokens(const view *v, dp_tokens *out, df_error *err) {
         out->got[i] = v->run->integer[v->want.offset + i * v->want.stride];
         out->want[i] = (int32_t)v->want.value[i];
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Where no selector and no Markov head chooses, the tokens are the largest logits; of logits that are not finite
  * nothing is drafted. */
-static df_status tokens_of_logits(dp_result *result, df_error *err) {
+static dflash_status tokens_of_logits(dp_result *result, dflash_error *err) {
     dp_plot_data *const data = &result->plot;
     const dp_margins *m = &data->margins[0];
     dp_tokens *const out = &data->tokens;
-    if (result->family != DF_FAMILY_DFLASH && result->options->filter != NULL)
-        return DF_OK; /* something else may choose */
-    if (out->stage[0] != '\0' || data->margins_count != 1 || strcmp(m->stage, "logits") != 0) return DF_OK;
+    if (result->family != DFLASH_FAMILY_DFLASH && result->options->filter != NULL)
+        return DFLASH_OK; /* something else may choose */
+    if (out->stage[0] != '\0' || data->margins_count != 1 || strcmp(m->stage, "logits") != 0) return DFLASH_OK;
     if (dp_stage_named(result, "select.path") != NULL || dp_stage_named(result, "markov.tokens") != NULL)
-        return DF_OK; /* it was not shown */
+        return DFLASH_OK; /* it was not shown */
     for (int i = 0; i < m->rows; i++)
-        if (!isfinite(m->margin[i]) || !isfinite(m->error[i])) return DF_OK;
+        if (!isfinite(m->margin[i]) || !isfinite(m->error[i])) return DFLASH_OK;
     const size_t bytes = (size_t)m->rows * sizeof *out->got;
     out->got = allocate(m->rows, sizeof *out->got);
     out->want = m->want != NULL ? allocate(m->rows, sizeof *out->want) : NULL;
@@ -204,7 +204,7 @@ static df_status tokens_of_logits(dp_result *result, df_error *err) {
     out->count = m->rows;
     memcpy(out->got, m->got, bytes);
     if (m->want != NULL) memcpy(out->want, m->want, bytes);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
@@ -214,19 +214,19 @@ static bool named(const dp_stage_result *stage, const char *a, const char *b, co
            (c != NULL && strcmp(stage->name, c) == 0);
 }
 
-static df_status collect_view(const view *v, dp_result *result, dp_stage_plot *plot, df_error *err) {
+static dflash_status collect_view(const view *v, dp_result *result, dp_stage_plot *plot, dflash_error *err) {
     dp_plot_data *const data = &result->plot;
     if (named(v->stage, "select.path", "markov.tokens", NULL)) return collect_tokens(v, &data->tokens, err);
-    if (v->got == NULL) return DF_OK;
+    if (v->got == NULL) return DFLASH_OK;
     TRY(collect_stage(v, plot, err));
     if (v->stage == scatter_stage(result)) TRY(collect_scatter(v, &data->scatter, err));
     if (named(v->stage, "rope.inv_freq", NULL, NULL)) TRY(collect_rope(v, &data->rope, err));
     if (named(v->stage, "logits", "markov.logits", "select.scores") && v->stage->dim[1] > 1)
         TRY(collect_margins(v, &data->margins[data->margins_count++], err));
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_plot_collect(const dp_oracle *oracle, const dp_recording *run, dp_result *result, df_error *err) {
+dflash_status dp_plot_collect(const dp_oracle *oracle, const dp_recording *run, dp_result *result, dflash_error *err) {
     dp_plot_data *const data = &result->plot;
     data->stage = allocate(result->stage_count, sizeof *data->stage);
     if (data->stage == NULL) return df_fail_memory(err, "the plot data", sizeof *data->stage);
@@ -234,10 +234,10 @@ df_status dp_plot_collect(const dp_oracle *oracle, const dp_recording *run, dp_r
     for (int i = 0; i < result->stage_count; i++) {
         view v;
         if (result->stage[i].difference.count == 0) continue; /* not shown, or in another shape */
-        df_status status = view_open(oracle, run, &result->stage[i], &v, err);
-        if (status == DF_OK && v.run != NULL) status = collect_view(&v, result, &data->stage[i], err);
+        dflash_status status = view_open(oracle, run, &result->stage[i], &v, err);
+        if (status == DFLASH_OK && v.run != NULL) status = collect_view(&v, result, &data->stage[i], err);
         view_close(&v);
-        if (status != DF_OK) return status;
+        if (status != DFLASH_OK) return status;
     }
     return tokens_of_logits(result, err);
 }

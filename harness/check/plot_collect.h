@@ -7,6 +7,6 @@
 
 /* Fills result->plot for the stages that result->stage holds; dp_result_release releases it. Codes: "memory" and those
  * of dp_oracle_stage. */
-df_status dp_plot_collect(const dp_oracle *oracle, const dp_recording *run, dp_result *result, df_error *err);
+dflash_status dp_plot_collect(const dp_oracle *oracle, const dp_recording *run, dp_result *result, dflash_error *err);
 
 #endif

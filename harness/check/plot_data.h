@@ -27,8 +27,8 @@ typedef struct dp_stage_plot {
 } dp_stage_plot;
 
 typedef struct dp_scatter {
-    char stage[DF_STAGE_NAME_MAX]; /* "" when there is none */
-    int64_t of;                    /* elements compared */
+    char stage[DFLASH_STAGE_NAME_MAX]; /* "" when there is none */
+    int64_t of;                        /* elements compared */
     int count;
     int64_t *index;             /* owned, like the rest: flat index in the full tensor */
     double *got, *want, *error; /* [count] */
@@ -40,7 +40,7 @@ typedef struct dp_rope_plot {
 } dp_rope_plot;
 
 typedef struct dp_margins {
-    char stage[DF_STAGE_NAME_MAX];
+    char stage[DFLASH_STAGE_NAME_MAX];
     bool reference; /* the margins and `want` are the reference's; false: the margins are the run's, want is NULL */
     int rows;
     double *margin, *error; /* [rows] */
@@ -48,7 +48,7 @@ typedef struct dp_margins {
 } dp_margins;
 
 typedef struct dp_tokens {
-    char stage[DF_STAGE_NAME_MAX]; /* "" when there are none */
+    char stage[DFLASH_STAGE_NAME_MAX]; /* "" when there are none */
     int count;
     int32_t *got, *want; /* [count]; want may be NULL */
 } dp_tokens;

@@ -2,7 +2,7 @@
 #include "check/run_check.h"
 
 #include "limits/bounds.h"
-#include "preflight/admission.h"
+#include "preflight/preflight.h"
 #include "base/cli.h"
 #include "base/clock.h"
 #include "model/model.h"
@@ -17,7 +17,7 @@
 #include "check/plot_collect.h"
 #include "run/proposal.h"
 #include "store/request.h"
-#include "judge/round_arms.h"
+#include "judge/round_variants.h"
 #include "store/store_sketch.h"
 
 #include <math.h>
@@ -34,16 +34,16 @@ enum { PATH_SIZE = 4096 };
 /* Everything a check holds while it runs. */
 typedef struct check {
     const dp_check_options *options;
-    dp_admission in; /* the oracle, the config, the stages, the inputs */
-    df_engine *engine;
-    df_draft *draft;
-    df_table *head, *embedding; /* NULL when the oracle ran none */
-    df_engine *witness_engine;  /* with the next two: NULL where the run's own will do */
-    df_draft *witness;
-    df_table *witness_head, *witness_embedding;
+    dp_preflight in; /* the oracle, the config, the stages, the inputs */
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_table *head, *embedding; /* NULL when the oracle ran none */
+    dflash_engine *host_engine;     /* with the next two: NULL where the run's own will do */
+    dflash_draft *host_copy;
+    dflash_table *host_head, *host_embedding;
     float *features, *noise, *result; /* [context, H], [B, H], [B, H] of the block run */
     dp_recording block;
-    df_error *err;
+    dflash_error *err;
 } check;
 
 const char *dp_verdict_name(dp_verdict verdict) {
@@ -65,75 +65,76 @@ static bool selected(const check *c, const char *name) {
     return c->options->filter == NULL || dp_glob(c->options->filter, name);
 }
 
-static df_status admit(check *c, dp_result *out) {
+static dflash_status preflight(check *c, dp_result *out) {
     const dp_check_options *o = c->options;
-    df_status status = dp_admit_files(o->checkpoint, o->oracle, o->precision, &c->in, c->err);
-    if (status == DF_OK && o->signature != NULL)
+    dflash_status status = dp_preflight_files(o->checkpoint, o->oracle, o->precision, &c->in, c->err);
+    if (status == DFLASH_OK && o->signature != NULL)
         status = dp_manifest_check_provenance(o->signature, dp_oracle_provenance(c->in.oracle), o->oracle, c->err);
-    if (status == DF_OK && o->entry != NULL) status = dp_request_check_case(o->entry, c->in.oracle, c->err);
-    if (status == DF_OK && o->fault != NULL) o->fault(&c->in.config);
-    if (status == DF_OK) status = dp_admit_content(o->checkpoint, &c->in, c->err);
+    if (status == DFLASH_OK && o->entry != NULL) status = dp_request_check_case(o->entry, c->in.oracle, c->err);
+    if (status == DFLASH_OK && o->fault != NULL) o->fault(&c->in.config);
+    if (status == DFLASH_OK) status = dp_preflight_content(o->checkpoint, &c->in, c->err);
     out->family = c->in.config.family;
     out->context = c->in.context;
     out->block = c->in.config.block;
     out->stages_known = c->in.stages.count;
-    return status == DF_OK && o->report ? dp_facts_of_admission(&c->in, &out->facts, c->err) : status;
+    return status == DFLASH_OK && o->report ? dp_facts_of_preflight(&c->in, &out->facts, c->err) : status;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-static df_status load_head(const check *c, df_engine *engine, df_table **head) {
+static dflash_status load_head(const check *c, dflash_engine *engine, dflash_table **head) {
     return dp_head_load(engine, c->options->checkpoint, c->options->head, c->in.oracle, head, c->err);
 }
 
 /* A device's weights cannot be read from here, and an altered drafter is no authority: the formulas of isolated.h are
  * evaluated from a copy on the CPU. */
-static df_status load_witness(check *c) {
-    const df_engine_options cpu = {.threads = c->options->threads};
-    df_status status = df_engine_create(&cpu, &c->witness_engine, c->err);
-    if (status == DF_OK)
+static dflash_status load_host_copy(check *c) {
+    const dflash_engine_options cpu = {.threads = c->options->threads};
+    dflash_status status = dflash_engine_create(&cpu, &c->host_engine, c->err);
+    if (status == DFLASH_OK)
         status =
-            df_draft_load_as(c->witness_engine, c->options->checkpoint, c->options->precision, &c->witness, c->err);
-    if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->witness_engine, &c->witness_head);
-    return status == DF_OK
-               ? dp_embedding_load(c->witness_engine, c->options->checkpoint, &c->in, &c->witness_embedding, c->err)
+            dflash_draft_load_as(c->host_engine, c->options->checkpoint, c->options->precision, &c->host_copy, c->err);
+    if (status == DFLASH_OK && c->in.vocab > 0) status = load_head(c, c->host_engine, &c->host_head);
+    return status == DFLASH_OK
+               ? dp_embedding_load(c->host_engine, c->options->checkpoint, &c->in, &c->host_embedding, c->err)
                : status;
 }
 
-static df_status load(check *c, dp_result *out) {
-    const df_engine_options engine = {.backend = c->options->backend,
-                                      .numeric_class = c->options->numeric_class,
-                                      .products = c->options->products,
-                                      .device = c->options->device,
-                                      .threads = c->options->threads,
-                                      .isa = c->options->isa,
-                                      .poison_scratch = true};
+static dflash_status load(check *c, dp_result *out) {
+    const dflash_engine_options engine = {.backend = c->options->backend,
+                                          .numeric_class = c->options->numeric_class,
+                                          .products = c->options->products,
+                                          .device = c->options->device,
+                                          .threads = c->options->threads,
+                                          .isa = c->options->isa,
+                                          .poison_scratch = true};
     double start = dp_seconds();
     dp_progress_share(&c->options->progress, 0.0, "loading weights");
-    df_status status = df_engine_create(&engine, &c->engine, c->err);
-    if (status != DF_OK) return status;
-    out->threads = df_engine_threads(c->engine);
-    out->isa = df_engine_isa(c->engine);
-    df_engine_describe(c->engine, &out->device);
+    dflash_status status = dflash_engine_create(&engine, &c->engine, c->err);
+    if (status != DFLASH_OK) return status;
+    out->threads = dflash_engine_threads(c->engine);
+    out->isa = dflash_engine_isa(c->engine);
+    dflash_engine_describe(c->engine, &out->device);
     const dp_check_options *o = c->options;
     status = o->altered != NULL
                  ? df_draft_load_config(c->engine, o->checkpoint, o->precision, o->altered, &c->draft, c->err)
-                 : df_draft_load_as(c->engine, o->checkpoint, o->precision, &c->draft, c->err);
+                 : dflash_draft_load_as(c->engine, o->checkpoint, o->precision, &c->draft, c->err);
     out->load_seconds = dp_seconds() - start;
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     start = dp_seconds();
     dp_progress_share(&c->options->progress, PROVENANCE, "hashing weights");
     status =
         dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
-    if (status == DF_OK && c->options->report)
+    if (status == DFLASH_OK && c->options->report)
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
-    if (status == DF_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
-    if (c->head != NULL) snprintf(out->head, sizeof out->head, "%s", df_table_view(c->head).name);
-    if (status == DF_OK) status = dp_embedding_load(c->engine, c->options->checkpoint, &c->in, &c->embedding, c->err);
-    if (status == DF_OK && (o->altered != NULL || !df_engine_on_host(c->engine))) status = load_witness(c);
-    if (status == DF_OK && c->in.vocab == 0 && c->options->head != NULL)
+    if (status == DFLASH_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
+    if (c->head != NULL) snprintf(out->head, sizeof out->head, "%s", dflash_table_view(c->head).name);
+    if (status == DFLASH_OK)
+        status = dp_embedding_load(c->engine, c->options->checkpoint, &c->in, &c->embedding, c->err);
+    if (status == DFLASH_OK && (o->altered != NULL || !dflash_engine_on_host(c->engine))) status = load_host_copy(c);
+    if (status == DFLASH_OK && c->in.vocab == 0 && c->options->head != NULL)
         status =
-            df_fail(c->err, DF_ERR_REFUSED, "oracle.head.unused",
+            df_fail(c->err, DFLASH_ERR_REFUSED, "oracle.head.unused",
                     "An output head was given (%s), but the reference of %s ran none, so nothing would be compared "
                     "with it. Leave --lm-head out, or give the oracle of a run with a head.",
                     c->options->head, c->options->oracle);
@@ -144,50 +145,51 @@ static df_status load(check *c, dp_result *out) {
 /* ---- The block run -------------------------------------------------------------------------------------------------
  */
 
-static df_status record_cache(check *c) {
-    const df_config *config = &c->in.config;
+static dflash_status record_cache(check *c) {
+    const dflash_config *config = &c->in.config;
     const size_t width = (size_t)config->n_kv_heads * (size_t)config->head_dim, layer = (size_t)c->in.context * width;
     const int64_t dim[4] = {config->n_layers, c->in.context, config->n_kv_heads, config->head_dim};
-    df_kv *kv = NULL;
+    dflash_kv *kv = NULL;
     float *k = malloc(layer * (size_t)config->n_layers * sizeof *k),
           *v = malloc(layer * (size_t)config->n_layers * sizeof *v);
-    df_status status = k != NULL && v != NULL ? DF_OK : df_fail_memory(c->err, "the cache's content", layer * 8);
-    if (status == DF_OK) status = df_kv_create(c->draft, c->in.context + config->block, &kv, c->err);
-    if (status == DF_OK) status = dp_ingest_ctx(c->draft, kv, c->features, c->in.pos, c->in.context, c->err);
-    for (int i = 0; status == DF_OK && i < config->n_layers; i++)
-        status = df_kv_read(kv, i, k + (size_t)i * layer, v + (size_t)i * layer, c->err);
-    if (status == DF_OK) {
-        df_stage_view view = {.stage = DF_STAGE_KV_K, .layer = -1, .rank = 4, .f32 = k};
+    dflash_status status =
+        k != NULL && v != NULL ? DFLASH_OK : df_fail_memory(c->err, "the cache's content", layer * 8);
+    if (status == DFLASH_OK) status = dflash_kv_create(c->draft, c->in.context + config->block, &kv, c->err);
+    if (status == DFLASH_OK) status = dp_ingest_ctx(c->draft, kv, c->features, c->in.pos, c->in.context, c->err);
+    for (int i = 0; status == DFLASH_OK && i < config->n_layers; i++)
+        status = dflash_kv_read(kv, i, k + (size_t)i * layer, v + (size_t)i * layer, c->err);
+    if (status == DFLASH_OK) {
+        dflash_stage_view view = {.stage = DFLASH_STAGE_KV_K, .layer = -1, .rank = 4, .f32 = k};
         memcpy(view.dim, dim, sizeof dim);
         dp_recording_add(&c->block, &view);
-        view.stage = DF_STAGE_KV_V;
+        view.stage = DFLASH_STAGE_KV_V;
         view.f32 = v;
         dp_recording_add(&c->block, &view);
         status = dp_recording_status(&c->block, c->err);
     }
-    df_kv_destroy(kv);
+    dflash_kv_destroy(kv);
     free(k);
     free(v);
     return status;
 }
 
-static df_status run_block(check *c) {
-    const df_config *config = &c->in.config;
+static dflash_status run_block(check *c) {
+    const dflash_config *config = &c->in.config;
     const size_t hidden = (size_t)config->hidden;
     c->features = malloc((size_t)c->in.context * hidden * sizeof(float));
     c->result = malloc((size_t)config->block * hidden * sizeof(float));
     c->noise = malloc((size_t)config->block * hidden * sizeof(float));
     if (c->features == NULL || c->result == NULL || c->noise == NULL)
         return df_fail_memory(c->err, "the run's outputs", hidden);
-    df_draft_observe(c->draft, dp_recording_observe, &c->block);
-    df_status status = dp_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
-    if (status == DF_OK) status = dp_embedding_run(c->draft, c->embedding, &c->in, c->noise, c->err);
-    if (status == DF_OK)
+    dflash_draft_observe(c->draft, dp_recording_observe, &c->block);
+    dflash_status status = dp_ctx_features(c->draft, c->in.taps, c->in.context, c->features, c->err);
+    if (status == DFLASH_OK) status = dp_embedding_run(c->draft, c->embedding, &c->in, c->noise, c->err);
+    if (status == DFLASH_OK)
         status = dp_forward_block(c->draft, c->features, c->noise, c->in.pos, c->in.context, c->result, c->err);
-    df_draft_observe(c->draft, NULL, NULL);
-    if (status == DF_OK && c->head != NULL)
+    dflash_draft_observe(c->draft, NULL, NULL);
+    if (status == DFLASH_OK && c->head != NULL)
         status = dp_run_judged_proposal(c->draft, c->head, c->result, c->in.anchor, &c->block, c->err);
-    if (status == DF_OK) status = record_cache(c);
+    if (status == DFLASH_OK) status = record_cache(c);
     return status;
 }
 
@@ -195,13 +197,13 @@ static df_status run_block(check *c) {
  */
 
 /* Ids and counts: equal or not. The first that differs is named as the worst. */
-static df_status compare_exact(const check *c, const dp_stage_spec *spec, const dp_recorded *run,
-                               dp_stage_result *out) {
+static dflash_status compare_exact(const check *c, const dp_stage_spec *spec, const dp_recorded *run,
+                                   dp_stage_result *out) {
     dp_array truth = {.value = NULL};
     dp_difference *d = &out->difference;
-    const df_status status = dp_oracle_stage(c->in.oracle, DP_RUN_F64, spec->name, &truth, c->err);
+    const dflash_status status = dp_oracle_stage(c->in.oracle, DP_RUN_F64, spec->name, &truth, c->err);
     d->count = truth.count;
-    for (int64_t i = 0; status == DF_OK && i < truth.count; i++) {
+    for (int64_t i = 0; status == DFLASH_OK && i < truth.count; i++) {
         const int64_t at = truth.offset + i * truth.stride;
         const double got = run->integer[at], want = truth.value[i];
         if (got == want) continue;
@@ -210,16 +212,16 @@ static df_status compare_exact(const check *c, const dp_stage_spec *spec, const 
         d->worst_got = got;
         d->worst_want = want;
     }
-    out->pass = status == DF_OK && truth.count > 0 && d->mismatches == 0;
+    out->pass = status == DFLASH_OK && truth.count > 0 && d->mismatches == 0;
     out->headroom = out->pass ? 1.0 : -INFINITY;
     dp_array_release(&truth);
     return status;
 }
 
 /* Every value that the oracle holds, and what it says of the others. */
-static df_status compare_stage(const check *c, int number, dp_stage_result *out) {
+static dflash_status compare_stage(const check *c, int number, dp_stage_result *out) {
     const dp_stage_spec *spec = &c->in.stages.spec[number];
-    const dp_difference *bracket = &c->in.bracket[number];
+    const dp_difference *reference_spread = &c->in.reference_spread[number];
     dp_array truth = {.value = NULL};
     double *got = NULL;
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
@@ -231,20 +233,20 @@ static df_status compare_stage(const check *c, int number, dp_stage_result *out)
     if (run == NULL || !dp_dims_equal(run->rank, run->dim, spec->rank, spec->dim) ||
         spec->exact != (run->integer != NULL)) {
         out->headroom = -INFINITY; /* the implementation did not show this stage, or showed something else */
-        return DF_OK;
+        return DFLASH_OK;
     }
     if (spec->exact) return compare_exact(c, spec, run, out);
     const double coarseness = dp_class_coarseness(c->options->numeric_class);
-    df_status status = dp_oracle_known(c->in.oracle, spec->name, &truth, c->err);
-    if (status == DF_OK) status = dp_gather(run->value, &truth, &got, c->err);
-    if (status == DF_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
-    if (status == DF_OK)
+    dflash_status status = dp_oracle_known(c->in.oracle, spec->name, &truth, c->err);
+    if (status == DFLASH_OK) status = dp_gather(run->value, &truth, &got, c->err);
+    if (status == DFLASH_OK) status = dp_compare(got, &truth, row, &out->difference, c->err);
+    if (status == DFLASH_OK)
         status =
             dp_sketch_judge(c->in.oracle, spec, run->value, &c->in.sketch[number], coarseness, &out->sketch, c->err);
-    if (status == DF_OK) {
-        out->bar = dp_bar_chained(spec, bracket, coarseness);
+    if (status == DFLASH_OK) {
+        out->limit = dp_limit_chained(spec, reference_spread, coarseness);
         if (out->sketch.judged) out->difference.l2_rel = out->sketch.l2_rel;
-        out->headroom = dp_headroom(&out->bar, &out->difference);
+        out->headroom = dp_headroom(&out->limit, &out->difference);
         if (out->sketch.judged) out->headroom = fmin(out->headroom, out->sketch.headroom);
         out->pass = truth.count > 0 && dp_headroom_passes(out->headroom);
     }
@@ -253,26 +255,26 @@ static df_status compare_stage(const check *c, int number, dp_stage_result *out)
     return status;
 }
 
-static df_status compare_stages(const check *c, dp_result *out) {
+static dflash_status compare_stages(const check *c, dp_result *out) {
     out->stage = calloc((size_t)c->in.stages.count, sizeof *out->stage);
     if (out->stage == NULL)
         return df_fail_memory(c->err, "the results", (size_t)c->in.stages.count * sizeof *out->stage);
     for (int i = 0; i < c->in.stages.count; i++) {
         if (!selected(c, c->in.stages.spec[i].name)) continue;
         dp_stage_result *stage = &out->stage[out->stage_count];
-        const df_status status = compare_stage(c, i, stage);
-        if (status != DF_OK) return status;
+        const dflash_status status = compare_stage(c, i, stage);
+        if (status != DFLASH_OK) return status;
         out->stage_count++;
         if (!stage->pass) out->failed_stages++;
         stage->warn = stage->pass && stage->headroom < DP_WARN_HEADROOM;
         out->warnings += stage->warn;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Each stage alone. A run of the whole that only compares rounds has none. */
-static df_status run_isolated(const check *c, dp_result *out) {
-    if (out->stage_count == 0) return DF_OK;
+static dflash_status run_isolated(const check *c, dp_result *out) {
+    if (out->stage_count == 0) return DFLASH_OK;
     const size_t count = (size_t)c->in.stages.count;
     dp_isolated *isolated = calloc(count, sizeof *isolated);
     if (isolated == NULL) return df_fail_memory(c->err, "the results of the stages alone", count * sizeof *isolated);
@@ -280,16 +282,16 @@ static df_status run_isolated(const check *c, dp_result *out) {
                                          .draft = c->draft,
                                          .head = c->head,
                                          .embedding = c->embedding,
-                                         .witness = c->witness != NULL ? c->witness : c->draft,
-                                         .witness_head = c->witness != NULL ? c->witness_head : c->head,
-                                         .witness_embedding = c->witness != NULL ? c->witness_embedding : c->embedding,
+                                         .host_copy = c->host_copy != NULL ? c->host_copy : c->draft,
+                                         .host_head = c->host_copy != NULL ? c->host_head : c->head,
+                                         .host_embedding = c->host_copy != NULL ? c->host_embedding : c->embedding,
                                          .in = &c->in,
                                          .chained = &c->block,
                                          .filter = c->options->filter,
                                          .progress = dp_progress_stretch(&c->options->progress, ALONE, ROUNDS)};
-    const df_status status = dp_isolated_run(&options, isolated, c->err);
+    const dflash_status status = dp_isolated_run(&options, isolated, c->err);
     int next = 0;
-    for (int i = 0; status == DF_OK && i < c->in.stages.count; i++) {
+    for (int i = 0; status == DFLASH_OK && i < c->in.stages.count; i++) {
         if (!selected(c, c->in.stages.spec[i].name)) continue;
         out->stage[next++].isolated = isolated[i];
         if (!isolated[i].judged) continue;
@@ -300,38 +302,39 @@ static df_status run_isolated(const check *c, dp_result *out) {
     return status;
 }
 
-static bool selected_arm(const check *c, const dp_arm *arm) {
-    return dp_arm_exists(arm, &c->in.config) && selected(c, dp_arm_name(arm));
+static bool selected_variant(const check *c, const dp_variant *variant) {
+    return dp_variant_exists(variant, &c->in.config) && selected(c, dp_variant_name(variant));
 }
 
-static df_status compare_arms(const check *c, dp_result *out) {
+static dflash_status compare_variants(const check *c, dp_result *out) {
     const dp_round_input input = {
         .taps = c->in.taps, .features = c->features, .noise = c->noise, .pos = c->in.pos, .context = c->in.context};
-    for (int i = 0; dp_arm_at(i) != NULL; i++) {
-        const dp_arm *arm = dp_arm_at(i);
-        if (!selected_arm(c, arm)) continue;
-        dp_progress_share(&c->options->progress, ROUNDS + (1.0 - ROUNDS) * i / DP_MOST_ARMS, dp_arm_name(arm));
-        dp_arm_result *result = &out->arm[out->arm_count];
-        TRY(dp_arm_run(arm, c->draft, &input, &c->block, result, c->err));
-        out->arm_count++;
-        if (!result->identical) out->failed_arms++;
+    for (int i = 0; dp_variant_at(i) != NULL; i++) {
+        const dp_variant *variant = dp_variant_at(i);
+        if (!selected_variant(c, variant)) continue;
+        dp_progress_share(&c->options->progress, ROUNDS + (1.0 - ROUNDS) * i / DP_MOST_VARIANTS,
+                          dp_variant_name(variant));
+        dp_variant_result *result = &out->variant[out->variant_count];
+        TRY(dp_variant_run(variant, c->draft, &input, &c->block, result, c->err));
+        out->variant_count++;
+        if (!result->identical) out->failed_variants++;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- The whole -----------------------------------------------------------------------------------------------------
  */
 
-/* What passed did so under bars that are multiples of the float32 run's distance: they mean something only if that run
- * is one. Asked last, because a program that reads its weights wrongly does not find it right either, and is at fault
- * itself then. Without it nothing was compared. */
-static df_status check_float32_run(const check *c, dp_result *out) {
-    const bool apart = c->witness != NULL;
-    const df_status status =
-        dp_float32_run_check(&c->in, apart ? c->witness : c->draft, apart ? c->witness_head : c->head,
-                             apart ? c->witness_embedding : c->embedding, c->engine->pool, c->options->filter, c->err);
-    if (status == DF_OK) return DF_OK;
-    out->stage_count = out->arm_count = out->isolated_count = out->layer_count = out->warnings = 0;
+/* What passed did so under limits that are multiples of the float32 run's distance: they mean something only if that
+ * run is one. Asked last, because a program that reads its weights wrongly does not find it right either, and is at
+ * fault itself then. Without it nothing was compared. */
+static dflash_status check_float32_run(const check *c, dp_result *out) {
+    const bool apart = c->host_copy != NULL;
+    const dflash_status status =
+        dp_float32_run_check(&c->in, apart ? c->host_copy : c->draft, apart ? c->host_head : c->head,
+                             apart ? c->host_embedding : c->embedding, c->engine->pool, c->options->filter, c->err);
+    if (status == DFLASH_OK) return DFLASH_OK;
+    out->stage_count = out->variant_count = out->isolated_count = out->layer_count = out->warnings = 0;
     dp_plot_data_release(&out->plot);
     return status;
 }
@@ -341,46 +344,46 @@ static void check_release(check *c) {
     free(c->features);
     free(c->noise);
     free(c->result);
-    df_table_destroy(c->witness_embedding);
-    df_table_destroy(c->witness_head);
-    df_draft_destroy(c->witness);
-    df_engine_destroy(c->witness_engine);
-    df_table_destroy(c->head);
-    df_table_destroy(c->embedding);
-    df_draft_destroy(c->draft);
-    df_engine_destroy(c->engine);
-    dp_admission_release(&c->in);
+    dflash_table_destroy(c->host_embedding);
+    dflash_table_destroy(c->host_head);
+    dflash_draft_destroy(c->host_copy);
+    dflash_engine_destroy(c->host_engine);
+    dflash_table_destroy(c->head);
+    dflash_table_destroy(c->embedding);
+    dflash_draft_destroy(c->draft);
+    dflash_engine_destroy(c->engine);
+    dp_preflight_release(&c->in);
 }
 
-dp_verdict dp_verdict_of(df_status status, const dp_result *result) {
-    if (status == DF_ERR_REFUSED && strcmp(result->error.code, DP_MISREAD) == 0) return DP_FAIL;
-    if (status == DF_ERR_REFUSED || status == DF_ERR_ARGUMENT) return DP_REFUSED;
-    if (status != DF_OK) return DP_ERROR;
-    if (result->stage_count + result->arm_count == 0) return DP_NOTHING;
-    return result->failed_stages + result->failed_isolated + result->failed_arms > 0 ? DP_FAIL : DP_PASS;
+dp_verdict dp_verdict_of(dflash_status status, const dp_result *result) {
+    if (status == DFLASH_ERR_REFUSED && strcmp(result->error.code, DP_MISREAD) == 0) return DP_FAIL;
+    if (status == DFLASH_ERR_REFUSED || status == DFLASH_ERR_ARGUMENT) return DP_REFUSED;
+    if (status != DFLASH_OK) return DP_ERROR;
+    if (result->stage_count + result->variant_count == 0) return DP_NOTHING;
+    return result->failed_stages + result->failed_isolated + result->failed_variants > 0 ? DP_FAIL : DP_PASS;
 }
 
 void dp_check(const dp_check_options *options, dp_result *out) {
     *out = (dp_result){.options = options,
                        .isa = "",
-                       .device = {.backend = df_backend_name(options->backend),
-                                  .numeric_class = df_class_name(options->numeric_class),
-                                  .products = df_products_name(options->products)}};
+                       .device = {.backend = dflash_backend_name(options->backend),
+                                  .numeric_class = dflash_class_name(options->numeric_class),
+                                  .products = dflash_products_name(options->products)}};
     check c = {.options = options, .err = &out->error};
     const double start = dp_seconds();
     if (options->report) dp_facts_of_files(options->checkpoint, options->oracle, &out->facts);
-    df_status status = admit(&c, out);
-    if (status == DF_OK) status = load(&c, out);
+    dflash_status status = preflight(&c, out);
+    if (status == DFLASH_OK) status = load(&c, out);
     const double forward = dp_seconds();
-    if (status == DF_OK) dp_progress_share(&options->progress, FORWARD, "forward_block");
-    if (status == DF_OK) status = run_block(&c);
+    if (status == DFLASH_OK) dp_progress_share(&options->progress, FORWARD, "forward_block");
+    if (status == DFLASH_OK) status = run_block(&c);
     out->forward_seconds = dp_seconds() - forward;
-    if (status == DF_OK) status = compare_stages(&c, out);
+    if (status == DFLASH_OK) status = compare_stages(&c, out);
     const bool other = options->altered != NULL && out->failed_stages > 0; /* see run_check.h */
-    if (status == DF_OK && !other) status = run_isolated(&c, out);
-    if (status == DF_OK) status = dp_growth(out, c.err);
-    if (status == DF_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
-    if (status == DF_OK && !other) status = compare_arms(&c, out);
+    if (status == DFLASH_OK && !other) status = run_isolated(&c, out);
+    if (status == DFLASH_OK) status = dp_growth(out, c.err);
+    if (status == DFLASH_OK && options->report) status = dp_plot_collect(c.in.oracle, &c.block, out, &out->error);
+    if (status == DFLASH_OK && !other) status = compare_variants(&c, out);
     if (!other && dp_verdict_of(status, out) == DP_PASS) status = check_float32_run(&c, out);
     out->verdict = dp_verdict_of(status, out);
     check_release(&c);
@@ -399,7 +402,7 @@ void dp_result_release(dp_result *result) {
 
 bool dp_stopped(const dp_result *result) {
     return result->verdict == DP_REFUSED || result->verdict == DP_ERROR ||
-           (result->verdict == DP_FAIL && result->stage_count + result->arm_count == 0);
+           (result->verdict == DP_FAIL && result->stage_count + result->variant_count == 0);
 }
 
 const dp_stage_result *dp_worst_stage(const dp_result *result) {
@@ -415,16 +418,16 @@ const dp_stage_result *dp_stage_named(const dp_result *result, const char *name)
     return NULL;
 }
 
-double dp_times_bar(const dp_stage_result *stage) {
+double dp_times_limit(const dp_stage_result *stage) {
     const dp_difference *d = &stage->difference;
-    const double values = fmax(d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
-    return stage->sketch.judged ? fmax(values, stage->sketch.max_rel / stage->sketch.max_bar) : values;
+    const double values = fmax(d->l2_rel / stage->limit.l2_rel, d->max_rel / stage->limit.max_rel);
+    return stage->sketch.judged ? fmax(values, stage->sketch.max_rel / stage->sketch.max_limit) : values;
 }
 
 int dp_stage_layer(const dp_stage_result *stage) {
-    df_stage which;
+    dflash_stage which;
     int layer = -1;
-    return df_stage_parse(stage->name, &which, &layer) ? layer : -1;
+    return dflash_stage_parse(stage->name, &which, &layer) ? layer : -1;
 }
 
 bool dp_alone_failed(const dp_stage_result *stage) { return stage->isolated.judged && !stage->isolated.pass; }
@@ -432,17 +435,17 @@ bool dp_alone_failed(const dp_stage_result *stage) { return stage->isolated.judg
 bool dp_stage_failed(const dp_stage_result *stage) { return !stage->pass || dp_alone_failed(stage); }
 
 int dp_check_list(const dp_check_options *options) {
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     dp_result result = {.options = options};
     check c = {.options = options, .err = &err};
     int listed = 0;
-    const df_status status = admit(&c, &result);
-    for (int i = 0; status == DF_OK && i < c.in.stages.count; i++)
+    const dflash_status status = preflight(&c, &result);
+    for (int i = 0; status == DFLASH_OK && i < c.in.stages.count; i++)
         if (selected(&c, c.in.stages.spec[i].name)) listed += printf("%s\n", c.in.stages.spec[i].name) > 0;
-    for (int i = 0; status == DF_OK && dp_arm_at(i) != NULL; i++)
-        if (selected_arm(&c, dp_arm_at(i))) listed += printf("%s\n", dp_arm_name(dp_arm_at(i))) > 0;
+    for (int i = 0; status == DFLASH_OK && dp_variant_at(i) != NULL; i++)
+        if (selected_variant(&c, dp_variant_at(i))) listed += printf("%s\n", dp_variant_name(dp_variant_at(i))) > 0;
     check_release(&c);
-    if (status != DF_OK) return dp_report_error("check", &err);
+    if (status != DFLASH_OK) return dp_report_error("check", &err);
     if (listed == 0)
         fprintf(stderr, "dflash-parity check: the filter '%s' matches no stage and no round; run --list without -k.\n",
                 options->filter != NULL ? options->filter : "");

@@ -23,7 +23,7 @@
 
 typedef enum dp_verdict {
     DP_PASS = 0,
-    DP_FAIL,    /* a stage outside its bar, a pair of arms not identical, or a config that the drafter misreads */
+    DP_FAIL,    /* a stage outside its limit, a pair of variants not identical, or a config that the drafter misreads */
     DP_REFUSED, /* see the error */
     DP_ERROR,   /* I/O, memory, device */
     DP_NOTHING  /* nothing was compared */
@@ -35,26 +35,26 @@ int dp_verdict_exit_code(dp_verdict verdict);
 dp_verdict dp_worse_verdict(dp_verdict a, dp_verdict b);
 
 typedef struct dp_check_options {
-    const char *checkpoint; /* directory */
-    const char *oracle;     /* file */
-    const char *head;       /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
-    df_precision precision; /* how the matrices are held; must be the oracle's */
-    const cJSON *entry;     /* of a case list: its facts must be the oracle's (request.h); NULL: not of a list */
-    const cJSON *signature; /* of what wrote the oracle (manifest.h); NULL: nothing pins it */
+    const char *checkpoint;     /* directory */
+    const char *oracle;         /* file */
+    const char *head;           /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
+    dflash_precision precision; /* how the matrices are held; must be the oracle's */
+    const cJSON *entry;         /* of a case list: its facts must be the oracle's (request.h); NULL: not of a list */
+    const cJSON *signature;     /* of what wrote the oracle (manifest.h); NULL: nothing pins it */
     /* What the drafter computes with in the place of the checkpoint's config, which still says what is demanded; NULL:
      * that one. The verdict then says whether the oracle notices. A run that fails chained is not run alone, because
      * the shapes of its stages may be other ones. */
-    const df_config *altered;
-    const char *filter; /* pattern over stage and arm names; NULL: all */
+    const dflash_config *altered;
+    const char *filter; /* pattern over stage and variant names; NULL: all */
     int threads;        /* 0 = all cores */
-    df_isa isa;
-    df_backend backend;
-    df_class numeric_class;
-    df_products products;
-    int device;                        /* number of the CUDA device */
-    dp_progress_part progress;         /* all zero: nobody watches */
-    bool report;                       /* also collect what only a result file holds: digests, geometry, plot data */
-    void (*fault)(df_config *reading); /* for tests: spoils what the drafter read of its config; NULL: nothing */
+    dflash_isa isa;
+    dflash_backend backend;
+    dflash_class numeric_class;
+    dflash_products products;
+    int device;                /* number of the CUDA device */
+    dp_progress_part progress; /* all zero: nobody watches */
+    bool report;               /* also collect what only a result file holds: digests, geometry, plot data */
+    void (*fault)(dflash_config *reading); /* for tests: spoils what the drafter read of its config; NULL: nothing */
 } dp_check_options;
 
 enum { DP_RESULT_NAME = 64 };
@@ -64,9 +64,9 @@ typedef struct dp_stage_result {
     int rank;
     int64_t dim[4];
     dp_difference difference;
-    dp_bar bar;
+    dp_limit limit;
     double headroom;
-    bool exact;              /* integers: any difference fails, and there is no bar */
+    bool exact;              /* integers: any difference fails, and there is no limit */
     bool pass;               /* of the chained comparison */
     bool warn;               /* it passes with a headroom under the warning threshold */
     dp_sketch_result sketch; /* of a sampled stage; difference.l2_rel is then the sketch's, which sees every value */
@@ -79,19 +79,19 @@ enum { DP_TENSOR_NAME = 256 };
 typedef struct dp_result {
     const dp_check_options *options;
     dp_verdict verdict;
-    df_error error; /* for a run that stopped (dp_stopped) */
-    df_family family;
+    dflash_error error; /* for a run that stopped (dp_stopped) */
+    dflash_family family;
     int context, block; /* rows of the input */
     int threads;
     const char *isa;
-    df_device_facts device;    /* what was asked for, and what it is once an engine was made */
-    int stages_known;          /* stages that the config demands */
-    char head[DP_TENSOR_NAME]; /* the tensor that was the output head; "" when none was loaded */
-    dp_stage_result *stage;    /* owned; the stages compared, in forward order */
+    dflash_device_facts device; /* what was asked for, and what it is once an engine was made */
+    int stages_known;           /* stages that the config demands */
+    char head[DP_TENSOR_NAME];  /* the tensor that was the output head; "" when none was loaded */
+    dp_stage_result *stage;     /* owned; the stages compared, in forward order */
     int stage_count;
-    dp_arm_result arm[DP_MOST_ARMS];
-    int arm_count;
-    int failed_stages, failed_arms, warnings;
+    dp_variant_result variant[DP_MOST_VARIANTS];
+    int variant_count;
+    int failed_stages, failed_variants, warnings;
     int isolated_count, failed_isolated; /* stages run alone, and those outside their bound */
     dp_layer_growth *layer;              /* owned, [layer_count]: those whose output and input were both compared */
     int layer_count;
@@ -101,7 +101,7 @@ typedef struct dp_result {
 } dp_result;
 
 /* What a run that ended with `status` amounts to. */
-dp_verdict dp_verdict_of(df_status status, const dp_result *result);
+dp_verdict dp_verdict_of(dflash_status status, const dp_result *result);
 
 /* Never fails: what goes wrong is in the result. */
 void dp_check(const dp_check_options *options, dp_result *out);
@@ -116,8 +116,8 @@ const dp_stage_result *dp_worst_stage(const dp_result *result);
 /* The compared stage of that name; NULL when it was not compared. */
 const dp_stage_result *dp_stage_named(const dp_result *result, const char *name);
 int dp_stage_layer(const dp_stage_result *stage); /* -1 outside the layers */
-/* How many times its bar the error of a chained stage is, in the measure that is worst. */
-double dp_times_bar(const dp_stage_result *stage);
+/* How many times its limit the error of a chained stage is, in the measure that is worst. */
+double dp_times_limit(const dp_stage_result *stage);
 /* Whether a stage fails: chained, alone, or both; and whether it does alone. */
 bool dp_stage_failed(const dp_stage_result *stage);
 bool dp_alone_failed(const dp_stage_result *stage);

@@ -24,7 +24,7 @@ static bool copy_key(cJSON *to, const cJSON *from, const char *key) {
     return cJSON_AddItemToObject(to, key, copy);
 }
 
-df_status dp_facts_of_admission(const dp_admission *in, dp_run_facts *facts, df_error *err) {
+dflash_status dp_facts_of_preflight(const dp_preflight *in, dp_run_facts *facts, dflash_error *err) {
     static const char *const keys[] = {"generator", "command", "seed", "precision", "reference", "packages"};
     const cJSON *record = dp_oracle_provenance(in->oracle);
     bool complete = true;
@@ -33,7 +33,7 @@ df_status dp_facts_of_admission(const dp_admission *in, dp_run_facts *facts, df_
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         complete = copy_key(facts->provenance, record, keys[i]) && complete;
     if (facts->geometry == NULL || !complete) return df_fail_memory(err, "the facts of the run", 0);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -41,7 +41,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*x)->string, (*y)->string);
 }
 
-df_status dp_facts_of_tensors(const cJSON *provenance, dp_run_facts *facts, df_error *err) {
+dflash_status dp_facts_of_tensors(const cJSON *provenance, dp_run_facts *facts, dflash_error *err) {
     const cJSON *records = cJSON_GetObjectItemCaseSensitive(provenance, "tensors"), *item;
     const int count = cJSON_GetArraySize(records);
     const cJSON **sorted = malloc((size_t)(count > 0 ? count : 1) * sizeof *sorted);
@@ -63,7 +63,7 @@ df_status dp_facts_of_tensors(const cJSON *provenance, dp_run_facts *facts, df_e
     }
     dp_sha256_hex(&hash, facts->tensors_sha256);
     free(sorted);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void dp_facts_release(dp_run_facts *facts) {

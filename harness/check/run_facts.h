@@ -8,7 +8,7 @@
 #define DP_RUN_FACTS_H
 
 #include "base/sha256.h"
-#include "preflight/admission.h"
+#include "preflight/preflight.h"
 
 typedef struct dp_run_facts {
     char config_sha256[DP_DIGEST_TEXT];  /* of config.json; "" when it cannot be read */
@@ -23,9 +23,9 @@ void dp_file_digest(const char *path, char out[DP_DIGEST_TEXT]);
 /* Digests both files. */
 void dp_facts_of_files(const char *checkpoint, const char *oracle, dp_run_facts *facts);
 /* Geometry and provenance, once the oracle is admitted. Codes: "memory". */
-df_status dp_facts_of_admission(const dp_admission *in, dp_run_facts *facts, df_error *err);
+dflash_status dp_facts_of_preflight(const dp_preflight *in, dp_run_facts *facts, dflash_error *err);
 /* The digest of the tensors, once the weights were found to be those of the oracle's record. */
-df_status dp_facts_of_tensors(const cJSON *provenance, dp_run_facts *facts, df_error *err);
+dflash_status dp_facts_of_tensors(const cJSON *provenance, dp_run_facts *facts, dflash_error *err);
 void dp_facts_release(dp_run_facts *facts);
 
 #endif

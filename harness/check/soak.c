@@ -25,20 +25,21 @@ const char *dp_soak_profile(int index) {
 }
 
 /* Every second round of the profiles is one of float32 products. */
-static df_products products_of(int number) {
-    static const df_products round[] = {DF_PRODUCTS_F32, DF_PRODUCTS_TF32, DF_PRODUCTS_F32, DF_PRODUCTS_BF16};
+static dflash_products products_of(int number) {
+    static const dflash_products round[] = {DFLASH_PRODUCTS_F32, DFLASH_PRODUCTS_TF32, DFLASH_PRODUCTS_F32,
+                                            DFLASH_PRODUCTS_BF16};
     return round[(size_t)(number / PROFILES) % (sizeof round / sizeof *round)];
 }
 
 /* One run in progress. */
 typedef struct soak {
-    df_engine *engine;
-    df_draft *draft;
-    df_table *head; /* NULL without one */
-    const df_config *config;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_table *head; /* NULL without one */
+    const dflash_config *config;
     dp_stage_set stages;
     profile profile;
-    df_products products;
+    dflash_products products;
     uint64_t random;
     float *taps, *noise;
     double *taps_wide, *noise_wide;
@@ -46,8 +47,8 @@ typedef struct soak {
     int context; /* rows */
     dp_recording computed;
     dp_stage_values given;
-    df_status status; /* of the hooks */
-    df_error *err;
+    dflash_status status; /* of the hooks */
+    dflash_error *err;
 } soak;
 
 /* ---- Values --------------------------------------------------------------------------------------------------------
@@ -79,40 +80,40 @@ static void fill(soak *s, float *value, int64_t n) {
 
 /* Columns of padding in the head: the selector refuses them, so no candidate may come from there. */
 static void mask_padding(const soak *s, float *logits, int64_t count) {
-    const int vocab = df_table_vocab(s->head);
+    const int vocab = dflash_table_vocab(s->head);
     const int bound = s->config->selector_vocab != 0 ? s->config->selector_vocab : s->config->vocab;
-    if (s->config->family != DF_FAMILY_DFLASH2) return;
+    if (s->config->family != DFLASH_FAMILY_DFLASH2) return;
     for (int64_t i = 0; i < count; i++)
         if (i % vocab >= bound) logits[i] = -FLT_MAX;
 }
 
-static bool replace(void *user, const df_stage_view *view, float *value) {
+static bool replace(void *user, const dflash_stage_view *view, float *value) {
     soak *s = user;
     const int64_t count = dp_dims_product(view->rank, view->dim);
     /* Tables of angles stay what they are: any others would be no rotation. */
-    if (view->stage != DF_STAGE_ROPE_COS && view->stage != DF_STAGE_ROPE_SIN) fill(s, value, count);
-    if (view->stage == DF_STAGE_LOGITS) mask_padding(s, value, count);
+    if (view->stage != DFLASH_STAGE_ROPE_COS && view->stage != DFLASH_STAGE_ROPE_SIN) fill(s, value, count);
+    if (view->stage == DFLASH_STAGE_LOGITS) mask_padding(s, value, count);
     dp_recorded given = {.stage = view->stage, .layer = view->layer, .rank = view->rank, .value = value};
     memcpy(given.dim, view->dim, sizeof given.dim);
-    if (s->status == DF_OK) s->status = dp_stage_values_record(&s->given, &given, s->err);
+    if (s->status == DFLASH_OK) s->status = dp_stage_values_record(&s->given, &given, s->err);
     return true;
 }
 
 /* ---- A run ---------------------------------------------------------------------------------------------------------
  */
 
-static df_status open_run(soak *s, const char *dir, df_precision precision) {
-    TRY(df_engine_create(&(df_engine_options){.products = s->products, .threads = 2, .poison_scratch = true},
-                         &s->engine, s->err));
-    TRY(df_draft_load_as(s->engine, dir, precision, &s->draft, s->err));
-    s->config = df_draft_config(s->draft);
+static dflash_status open_run(soak *s, const char *dir, dflash_precision precision) {
+    TRY(dflash_engine_create(&(dflash_engine_options){.products = s->products, .threads = 2, .poison_scratch = true},
+                             &s->engine, s->err));
+    TRY(dflash_draft_load_as(s->engine, dir, precision, &s->draft, s->err));
+    s->config = dflash_draft_config(s->draft);
     TRY(dp_head_open(s->engine, dir, NULL, &s->head, s->err));
-    const int vocab = s->head != NULL ? df_table_vocab(s->head) : 0;
+    const int vocab = s->head != NULL ? dflash_table_vocab(s->head) : 0;
     return dp_stage_set_create(s->config, &(dp_stage_input){.context = s->context, .vocab = vocab}, &s->stages, s->err);
 }
 
 /* One context in eight is long: several segments and tiles of keys, more than any window of the stored cases. Not where
- * every value is so small that epsilon alone makes a norm's factor: it then rounds alike in all rows, and the bar of
+ * every value is so small that epsilon alone makes a norm's factor: it then rounds alike in all rows, and the limit of
  * the noise (bounds.h) counts on rows that round on their own. */
 static int draw_context(soak *s) {
     const bool alike = s->profile == TINY || s->profile == SUBNORMAL || s->profile == ZEROS;
@@ -133,7 +134,7 @@ static void make_positions(soak *s, int rows) {
     for (int i = 0; i < rows; i++) s->pos[i] += shift;
 }
 
-static df_status make_inputs(soak *s) {
+static dflash_status make_inputs(soak *s) {
     const size_t taps = (size_t)s->context * (size_t)s->config->n_taps * (size_t)s->config->hidden;
     const size_t noise = (size_t)s->config->block * (size_t)s->config->hidden;
     const int rows = s->context + s->config->block;
@@ -149,41 +150,43 @@ static df_status make_inputs(soak *s) {
     for (size_t i = 0; i < taps; i++) s->taps_wide[i] = (double)s->taps[i];
     for (size_t i = 0; i < noise; i++) s->noise_wide[i] = (double)s->noise[i];
     make_positions(s, rows);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status run_forward(soak *s) {
+static dflash_status run_forward(soak *s) {
     const size_t hidden = (size_t)s->config->hidden;
     float *features = malloc((size_t)s->context * hidden * sizeof *features);
     float *result = malloc((size_t)s->config->block * hidden * sizeof *result);
-    df_status status = features != NULL && result != NULL ? DF_OK : df_fail_memory(s->err, "the outputs", hidden);
-    df_draft_replace(s->draft, replace, s);
-    df_draft_observe(s->draft, dp_recording_observe, &s->computed);
-    if (status == DF_OK) status = df_ctx_features(s->draft, s->taps, s->context, features, s->err);
-    if (status == DF_OK) status = df_forward_block(s->draft, features, s->noise, s->pos, s->context, result, s->err);
-    if (status == DF_OK && s->head != NULL)
+    dflash_status status =
+        features != NULL && result != NULL ? DFLASH_OK : df_fail_memory(s->err, "the outputs", hidden);
+    dflash_draft_replace(s->draft, replace, s);
+    dflash_draft_observe(s->draft, dp_recording_observe, &s->computed);
+    if (status == DFLASH_OK) status = dflash_ctx_features(s->draft, s->taps, s->context, features, s->err);
+    if (status == DFLASH_OK)
+        status = dflash_forward_block(s->draft, features, s->noise, s->pos, s->context, result, s->err);
+    if (status == DFLASH_OK && s->head != NULL)
         status = dp_run_proposal(s->draft, s->head, result, 0, &s->computed, s->err);
-    df_draft_observe(s->draft, NULL, NULL);
-    df_draft_replace(s->draft, NULL, NULL);
+    dflash_draft_observe(s->draft, NULL, NULL);
+    dflash_draft_replace(s->draft, NULL, NULL);
     free(features);
     free(result);
-    if (status == DF_OK) status = s->status;
-    return status == DF_OK ? dp_recording_status(&s->computed, s->err) : status;
+    if (status == DFLASH_OK) status = s->status;
+    return status == DFLASH_OK ? dp_recording_status(&s->computed, s->err) : status;
 }
 
 /* Stages that are only observed were the inputs of what follows as they are. */
-static df_status collect_given(soak *s) {
+static dflash_status collect_given(soak *s) {
     for (int i = 0; i < s->computed.count; i++) {
         const dp_recorded *stage = &s->computed.stage[i];
         if (dp_stage_values_find(&s->given, stage->stage, stage->layer) == NULL)
             TRY(dp_stage_values_record(&s->given, stage, s->err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *recorded, const char *dir, int number,
-                       dp_soak *total) {
-    const dp_evaluation e = {.model = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, s->products),
+static dflash_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *recorded, const char *dir, int number,
+                           dp_soak *total) {
+    const dp_evaluation e = {.model = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, s->products),
                              .draft = s->draft,
                              .head = s->head,
                              .taps = s->taps_wide,
@@ -197,10 +200,11 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
     dp_isolated out = {.judged = false};
     double *got = malloc((size_t)count * sizeof *got);
     dp_approx *want = malloc((size_t)count * sizeof *want);
-    df_status status = got != NULL && want != NULL ? DF_OK : df_fail_memory(s->err, "a stage", (size_t)count * 32);
-    if (status == DF_OK)
+    dflash_status status =
+        got != NULL && want != NULL ? DFLASH_OK : df_fail_memory(s->err, "a stage", (size_t)count * 32);
+    if (status == DFLASH_OK)
         status = dp_evaluate(&e, spec, &(dp_selection){.stride = 1, .count = count}, s->engine->pool, want, s->err);
-    if (status == DF_OK) {
+    if (status == DFLASH_OK) {
         for (int64_t i = 0; i < count; i++)
             got[i] = recorded->integer != NULL ? (double)recorded->integer[i] : (double)recorded->value[i];
         status = dp_isolated_judge(&e.model, got, want, &array, dp_row_length(spec->stage, spec->rank, spec->dim),
@@ -208,10 +212,10 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
     }
     free(got);
     free(want);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     total->stages++;
     total->elements += count;
-    if (out.tightness > 0.0 && s->profile == ORDINARY && s->products == DF_PRODUCTS_F32) {
+    if (out.tightness > 0.0 && s->profile == ORDINARY && s->products == DFLASH_PRODUCTS_F32) {
         total->tightness[spec->stage] += out.tightness;
         total->judged[spec->stage]++;
     }
@@ -219,33 +223,33 @@ static df_status judge(soak *s, const dp_stage_spec *spec, const dp_recorded *re
         snprintf(total->first, sizeof total->first,
                  "run %d, %s, %s, %s products, %s: share %g, noise %g of %g, peak %g of %g, not finite %lld, got %.9g "
                  "for %.9g",
-                 number, dir, dp_soak_profile((int)s->profile), df_products_name(s->products), spec->name, out.share,
-                 out.noise, out.noise_bar, out.peak, out.peak_bar, (long long)out.difference.nonfinite, out.worst_got,
-                 out.worst_want);
-    return DF_OK;
+                 number, dir, dp_soak_profile((int)s->profile), dflash_products_name(s->products), spec->name,
+                 out.share, out.noise, out.noise_limit, out.peak, out.peak_limit, (long long)out.difference.nonfinite,
+                 out.worst_got, out.worst_want);
+    return DFLASH_OK;
 }
 
-static df_status judge_all(soak *s, const char *dir, int number, dp_soak *total) {
+static dflash_status judge_all(soak *s, const char *dir, int number, dp_soak *total) {
     for (int i = 0; i < s->stages.count; i++) {
         const dp_stage_spec *spec = &s->stages.spec[i];
         const dp_recorded *recorded = dp_recording_find(&s->computed, spec->stage, spec->layer);
         if (recorded == NULL || !dp_evaluable(spec->stage)) continue; /* the cache is not filled here */
         TRY(judge(s, spec, recorded, dir, number, total));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_soak_run(const char *dir, df_precision precision, uint64_t seed, int number, dp_soak *total,
-                      df_error *err) {
+dflash_status dp_soak_run(const char *dir, dflash_precision precision, uint64_t seed, int number, dp_soak *total,
+                          dflash_error *err) {
     soak s = {.profile = (profile)(number % PROFILES), .products = products_of(number), .err = err};
     s.random = dp_random_state(seed, 0, (uint64_t)number);
     s.context = draw_context(&s);
-    df_status status = open_run(&s, dir, precision);
-    if (status == DF_OK) status = make_inputs(&s);
-    if (status == DF_OK) status = run_forward(&s);
-    if (status == DF_OK) status = collect_given(&s);
-    if (status == DF_OK) status = judge_all(&s, dir, number, total);
-    if (status == DF_OK) total->runs++;
+    dflash_status status = open_run(&s, dir, precision);
+    if (status == DFLASH_OK) status = make_inputs(&s);
+    if (status == DFLASH_OK) status = run_forward(&s);
+    if (status == DFLASH_OK) status = collect_given(&s);
+    if (status == DFLASH_OK) status = judge_all(&s, dir, number, total);
+    if (status == DFLASH_OK) total->runs++;
     dp_recording_release(&s.computed);
     dp_stage_values_release(&s.given);
     dp_stage_set_release(&s.stages);
@@ -254,8 +258,8 @@ df_status dp_soak_run(const char *dir, df_precision precision, uint64_t seed, in
     free(s.taps_wide);
     free(s.noise_wide);
     free(s.pos);
-    df_table_destroy(s.head);
-    df_draft_destroy(s.draft);
-    df_engine_destroy(s.engine);
+    dflash_table_destroy(s.head);
+    dflash_draft_destroy(s.draft);
+    dflash_engine_destroy(s.engine);
     return status;
 }

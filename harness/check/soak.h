@@ -14,15 +14,15 @@
 typedef struct dp_soak {
     int runs;
     int64_t stages, elements, alarms;
-    double tightness[DF_STAGE_COUNT]; /* sum of the medians of bound / |error|, ordinary values, float32 products */
-    int64_t judged[DF_STAGE_COUNT];   /* stages that it is the sum over */
-    char first[256];                  /* the first alarm in words; empty: none */
+    double tightness[DFLASH_STAGE_COUNT]; /* sum of the medians of bound / |error|, ordinary values, float32 products */
+    int64_t judged[DFLASH_STAGE_COUNT];   /* stages that it is the sum over */
+    char first[256];                      /* the first alarm in words; empty: none */
 } dp_soak;
 
 const char *dp_soak_profile(int index); /* NULL past the last */
 
 /* Run `number` of `seed` on the checkpoint in `dir`: adds to *total. Profile and products go with the number. */
-df_status dp_soak_run(const char *dir, df_precision precision, uint64_t seed, int number, dp_soak *total,
-                      df_error *err);
+dflash_status dp_soak_run(const char *dir, dflash_precision precision, uint64_t seed, int number, dp_soak *total,
+                          dflash_error *err);
 
 #endif

@@ -11,11 +11,11 @@
 enum { WORD = 64, MOST_THREADS = 1024 };
 
 static bool apply(const char *key, const char *value, dp_run_setup *setup) {
-    df_engine_options *engine = &setup->engine;
+    dflash_engine_options *engine = &setup->engine;
     long threads = 0, device = 0;
     if (strcmp(key, "isa") == 0) return dp_parse_isa(value, &engine->isa);
-    if (strcmp(key, "precision") == 0) return setup->has_precision = df_precision_parse(value, &setup->precision);
-    if (strcmp(key, "products") == 0) return df_products_parse(value, &engine->products);
+    if (strcmp(key, "precision") == 0) return setup->has_precision = dflash_precision_parse(value, &setup->precision);
+    if (strcmp(key, "products") == 0) return dflash_products_parse(value, &engine->products);
     if (strcmp(key, "threads") == 0) {
         const bool good = dp_parse_int(value, 1, MOST_THREADS, &threads);
         engine->threads = (int)threads;
@@ -30,7 +30,7 @@ static bool apply(const char *key, const char *value, dp_run_setup *setup) {
     return strcmp(key, "class") == 0 && dp_parse_class(value, &engine->numeric_class);
 }
 
-df_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, df_error *err) {
+dflash_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, dflash_error *err) {
     for (size_t at = 0; at <= length;) {
         const char *comma = memchr(text + at, ',', length - at);
         const size_t end = comma != NULL ? (size_t)(comma - text) : length;
@@ -39,20 +39,20 @@ df_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, df
         char *equals = strchr(word, '=');
         if (equals != NULL) *equals = '\0';
         if (equals == NULL || !apply(word, equals + 1, setup))
-            return df_fail(err, DF_ERR_ARGUMENT, "bisect.side",
+            return df_fail(err, DFLASH_ERR_ARGUMENT, "bisect.side",
                            "'%.*s' is no setting: expected backend=cpu|cuda, device=N, class=exact|cublas|fast, "
                            "products=f32|tf32|bf16, isa=generic|avx2|avx512, threads=N or precision=MODE, divided by "
                            "commas.",
                            (int)(end - at), text + at);
         at = end + 1;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_sides_split(const char *text, dp_run_setup setup[2], df_error *err) {
+dflash_status dp_sides_split(const char *text, dp_run_setup setup[2], dflash_error *err) {
     const char *comma = strchr(text, ',');
     if (comma == NULL || strchr(comma + 1, ',') != NULL)
-        return df_fail(err, DF_ERR_ARGUMENT, "bisect.side",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "bisect.side",
                        "'%.200s' does not name two ways of running: expected one setting for each, such as "
                        "isa=generic,isa=avx512. Several settings a side are given with --a and --b.",
                        text);

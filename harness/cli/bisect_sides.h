@@ -4,11 +4,11 @@
 
 #include "judge/record_run.h"
 
-/* Applies the settings in text[length] to *setup. Code: "bisect.side" (DF_ERR_ARGUMENT). Whether the engine exists is
- * decided when it is created. */
-df_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, df_error *err);
+/* Applies the settings in text[length] to *setup. Code: "bisect.side" (DFLASH_ERR_ARGUMENT). Whether the engine exists
+ * is decided when it is created. */
+dflash_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, dflash_error *err);
 
 /* "S,S": one setting for each of the two. */
-df_status dp_sides_split(const char *text, dp_run_setup setup[2], df_error *err);
+dflash_status dp_sides_split(const char *text, dp_run_setup setup[2], dflash_error *err);
 
 #endif

@@ -87,7 +87,7 @@ static cJSON *bench_json(const dp_bench *b, const figure *figures, int count, co
     cJSON_AddStringToObject(json, "schema", "dflash-parity-bench");
     cJSON_AddStringToObject(json, "command", command);
     cJSON_AddStringToObject(json, "case", b->name);
-    cJSON_AddStringToObject(json, "precision", df_precision_name(b->precision));
+    cJSON_AddStringToObject(json, "precision", dflash_precision_name(b->precision));
     cJSON_AddNumberToObject(json, "context_rows", (double)b->context);
     cJSON_AddNumberToObject(json, "threads", b->threads);
     cJSON_AddStringToObject(json, "isa", b->isa);
@@ -119,41 +119,41 @@ static int report(const dp_bench *b, const dp_run_options *run, const char *comm
     if (!run->json && b->device.device[0] != '\0')
         printf("  on %s, class %s, products %s\n", b->device.device, b->device.numeric_class, b->device.products);
     int code = run->json ? dp_print_json("bench", json, DP_EXIT_PASS) : dp_finish_output("bench", DP_EXIT_PASS);
-    df_error err;
-    if (run->out != NULL && dp_write_json(run->out, json, &err) != DF_OK) code = dp_report_error("bench", &err);
+    dflash_error err;
+    if (run->out != NULL && dp_write_json(run->out, json, &err) != DFLASH_OK) code = dp_report_error("bench", &err);
     cJSON_Delete(json);
     return code;
 }
 
-static df_status write_sweep(const dp_bench *b, const char *path, df_error *err) {
+static dflash_status write_sweep(const dp_bench *b, const char *path, dflash_error *err) {
     FILE *to = fopen(path, "w");
-    df_status status = to != NULL ? dp_bench_sweep(b, to, err) : DF_OK;
+    dflash_status status = to != NULL ? dp_bench_sweep(b, to, err) : DFLASH_OK;
     const bool written = to != NULL && !ferror(to);
     if (to != NULL && fclose(to) == 0 && written) return status;
-    return df_fail(err, DF_ERR_IO, "file.write", "Writing %s failed: %s. Check the folder and its free space.", path,
-                   strerror(errno));
+    return df_fail(err, DFLASH_ERR_IO, "file.write", "Writing %s failed: %s. Check the folder and its free space.",
+                   path, strerror(errno));
 }
 
 static int run_bench(dp_bench *b, const words *w, const dp_run_options *run, const char *command) {
-    df_error err;
-    df_status status = dp_bench_run(b, &err);
-    const int code = status == DF_OK ? report(b, run, command) : DP_EXIT_PASS;
-    if (status == DF_OK && w->sweep != NULL) status = write_sweep(b, w->sweep, &err);
-    return status == DF_OK ? code : dp_report_error("bench", &err);
+    dflash_error err;
+    dflash_status status = dp_bench_run(b, &err);
+    const int code = status == DFLASH_OK ? report(b, run, command) : DP_EXIT_PASS;
+    if (status == DFLASH_OK && w->sweep != NULL) status = write_sweep(b, w->sweep, &err);
+    return status == DFLASH_OK ? code : dp_report_error("bench", &err);
 }
 
 /* The named case of the list: its checkpoint is made when it is missing. */
 static int bench_case(dp_bench *b, const words *w, const dp_run_options *run, const char *command) {
     dp_case_list list;
-    df_error err;
+    dflash_error err;
     const dp_case *item = NULL;
     int code;
-    if (dp_cases_read(w->cases, &list, &err) != DF_OK) return dp_report_error("bench", &err);
+    if (dp_cases_read(w->cases, &list, &err) != DFLASH_OK) return dp_report_error("bench", &err);
     for (int i = 0; i < list.count; i++)
         if (strcmp(list.item[i].name, w->name) == 0) item = &list.item[i];
     if (item == NULL) {
         code = dp_usage_error("bench", "%s has no case '%s'", w->cases, w->name);
-    } else if (dp_case_prepare(item, &err) != DF_OK) {
+    } else if (dp_case_prepare(item, &err) != DFLASH_OK) {
         code = dp_report_error("bench", &err);
     } else {
         b->name = item->name;

@@ -83,7 +83,7 @@ static int check_words(const words *w, dp_table *t, const dp_run_options *run) {
                               w->repeat);
     if (strcmp(w->format, "text") != 0 && strcmp(w->format, "markdown") != 0)
         return dp_usage_error("bench", "--as takes text or markdown, found '%s'", w->format);
-    if (run->numeric_class != DF_CLASS_EXACT || run->products != DF_PRODUCTS_F32)
+    if (run->numeric_class != DFLASH_CLASS_EXACT || run->products != DFLASH_PRODUCTS_F32)
         return dp_usage_error("bench", "--class and --products do not apply to --table, which has a row for each class;"
                                        " -k chooses rows");
     if (t->python != NULL && run->device != 0)
@@ -99,12 +99,12 @@ static int check_words(const words *w, dp_table *t, const dp_run_options *run) {
 
 /* The geometries asked for, filtered. -1: go on. */
 static int choose_rows(const words *w, dp_table *t, const char *filter) {
-    df_error err;
+    dflash_error err;
     const char *const *name = w->geometries > 0 ? w->geometry : usual;
     const int count = w->geometries > 0 ? w->geometries + (w->geometry[DP_TABLE_GEOMETRIES] != NULL)
                                         : (int)(sizeof usual / sizeof *usual);
     for (int i = 0; i < count; i++)
-        if (dp_table_add(t, name[i], &err) != DF_OK) return dp_report_error("bench", &err);
+        if (dp_table_add(t, name[i], &err) != DFLASH_OK) return dp_report_error("bench", &err);
     if (filter == NULL || dp_table_filter(t, filter) > 0) return -1;
     fprintf(stderr, "dflash-parity bench: -k %s matches no row; --list prints their names\n", filter);
     return DP_EXIT_NOTHING;
@@ -121,16 +121,16 @@ static int list_rows(const dp_table *t) {
 
 /* The table is printed whether PyTorch could be timed or not. */
 static int measure(dp_table *t, const words *w, const dp_run_options *run, const char *command) {
-    df_error err, torch = {.status = DF_OK};
-    if (dp_table_measure(t, &err) != DF_OK) return dp_report_error("bench", &err);
+    dflash_error err, torch = {.status = DFLASH_OK};
+    if (dp_table_measure(t, &err) != DFLASH_OK) return dp_report_error("bench", &err);
     for (int i = 0; t->python != NULL && i < t->count; i++)
-        if (t->geometry[i].with_torch && dp_table_time_torch(t, &t->geometry[i], &err) != DF_OK) torch = err;
+        if (t->geometry[i].with_torch && dp_table_time_torch(t, &t->geometry[i], &err) != DFLASH_OK) torch = err;
     cJSON *json = dp_table_json(t, command);
     if (!run->json) dp_table_print(t, strcmp(w->format, "markdown") == 0, stdout);
     int code = run->json ? dp_print_json("bench", json, DP_EXIT_PASS) : dp_finish_output("bench", DP_EXIT_PASS);
-    if (run->out != NULL && dp_write_json(run->out, json, &err) != DF_OK) code = dp_report_error("bench", &err);
+    if (run->out != NULL && dp_write_json(run->out, json, &err) != DFLASH_OK) code = dp_report_error("bench", &err);
     cJSON_Delete(json);
-    return code == DP_EXIT_PASS && torch.status != DF_OK ? dp_report_error("bench", &torch) : code;
+    return code == DP_EXIT_PASS && torch.status != DFLASH_OK ? dp_report_error("bench", &torch) : code;
 }
 
 int cmd_bench_table(int argc, char **argv) {
@@ -138,7 +138,7 @@ int cmd_bench_table(int argc, char **argv) {
     dp_run_options run = {.filter = NULL};
     dp_table *t = calloc(1, sizeof *t);
     char *line = dp_command_line(argc, argv);
-    df_error err;
+    dflash_error err;
     int code;
     if (t == NULL) {
         free(line);

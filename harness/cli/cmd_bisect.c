@@ -90,7 +90,7 @@ static int print_result(const bisect *b, const char *mode, const dp_bisection *f
     }
     if (!b->run.json && b->run.out == NULL) return code;
     cJSON *document = cJSON_CreateObject();
-    df_error err;
+    dflash_error err;
     cJSON_AddStringToObject(document, "schema", "dflash-parity-bisect");
     cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
     cJSON_AddStringToObject(document, "mode", mode);
@@ -107,7 +107,7 @@ static int print_result(const bisect *b, const char *mode, const dp_bisection *f
         dp_bisection_json(document, found);
     cJSON_AddItemToObject(document, "environment", dp_environment());
     if (b->run.json) code = dp_print_json("bisect", document, code);
-    if (b->run.out != NULL && dp_write_json(b->run.out, document, &err) != DF_OK)
+    if (b->run.out != NULL && dp_write_json(b->run.out, document, &err) != DFLASH_OK)
         code = dp_report_error("bisect", &err);
     cJSON_Delete(document);
     return code;
@@ -126,15 +126,16 @@ static int bisect_pair(const bisect *b, const char *mode, const char *stage, con
 
 enum { RUN_PATH = DP_FOLDER_PATH + 16 };
 
-static df_status record(const bisect *b, const dp_run_setup *setup, const char *path, df_error *err) {
+static dflash_status record(const bisect *b, const dp_run_setup *setup, const char *path, dflash_error *err) {
     dp_run_record run;
-    const df_status status = dp_record_to_file(setup, b->command, path, &run, err);
+    const dflash_status status = dp_record_to_file(setup, b->command, path, &run, err);
     dp_run_record_release(&run);
     return status;
 }
 
 /* What the check says is first, so that a bisection and a check of the same pair never disagree. */
-static df_status first_of_check(const bisect *b, dp_run_setup *setup, char stage[DF_STAGE_NAME_MAX], df_error *err) {
+static dflash_status first_of_check(const bisect *b, dp_run_setup *setup, char stage[DFLASH_STAGE_NAME_MAX],
+                                    dflash_error *err) {
     dp_check_options options = {.checkpoint = setup->checkpoint,
                                 .oracle = setup->oracle,
                                 .head = setup->head,
@@ -147,20 +148,20 @@ static df_status first_of_check(const bisect *b, dp_run_setup *setup, char stage
     dp_check(&options, &result);
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(&result, &by);
-    snprintf(stage, DF_STAGE_NAME_MAX, "%.47s", first != NULL ? first->name : "");
+    snprintf(stage, DFLASH_STAGE_NAME_MAX, "%.47s", first != NULL ? first->name : "");
     const bool stopped = result.verdict == DP_REFUSED || result.verdict == DP_ERROR;
     if (stopped) *err = result.error;
     dp_result_release(&result);
-    return stopped ? err->status : DF_OK;
+    return stopped ? err->status : DFLASH_OK;
 }
 
 static int bisect_oracle(bisect *b, const char *scratch) {
-    char path[RUN_PATH], stage[DF_STAGE_NAME_MAX] = "";
-    df_error err;
+    char path[RUN_PATH], stage[DFLASH_STAGE_NAME_MAX] = "";
+    dflash_error err;
     snprintf(path, sizeof path, "%s/run.h5", scratch);
-    df_status status = b->expect == NULL ? first_of_check(b, &b->setup, stage, &err) : DF_OK;
-    if (status == DF_OK) status = record(b, &b->setup, path, &err);
-    if (status != DF_OK) return dp_report_error("bisect", &err);
+    dflash_status status = b->expect == NULL ? first_of_check(b, &b->setup, stage, &err) : DFLASH_OK;
+    if (status == DFLASH_OK) status = record(b, &b->setup, path, &err);
+    if (status != DFLASH_OK) return dp_report_error("bisect", &err);
     b->compare.files.a = b->setup.oracle;
     b->compare.files.b = path;
     return bisect_pair(b, "oracle", stage[0] != '\0' ? stage : NULL, b->setup.checkpoint);
@@ -169,37 +170,37 @@ static int bisect_oracle(bisect *b, const char *scratch) {
 static int bisect_sides(bisect *b, const char *scratch) {
     char path[2][RUN_PATH];
     dp_run_setup setup[2] = {b->setup, b->setup};
-    df_error err;
-    df_status status = b->between != NULL ? dp_sides_split(b->between, setup, &err) : DF_OK;
-    for (int i = 0; status == DF_OK && b->between == NULL && i < 2; i++)
+    dflash_error err;
+    dflash_status status = b->between != NULL ? dp_sides_split(b->between, setup, &err) : DFLASH_OK;
+    for (int i = 0; status == DFLASH_OK && b->between == NULL && i < 2; i++)
         status = dp_side_parse(b->side[i], strlen(b->side[i]), &setup[i], &err);
-    for (int i = 0; status == DF_OK && i < 2; i++) {
+    for (int i = 0; status == DFLASH_OK && i < 2; i++) {
         snprintf(path[i], sizeof path[i], "%s/%c.h5", scratch, "ab"[i]);
         status = record(b, &setup[i], path[i], &err);
     }
-    if (status != DF_OK) return dp_report_error("bisect", &err);
+    if (status != DFLASH_OK) return dp_report_error("bisect", &err);
     b->compare.files.a = path[0];
     b->compare.files.b = path[1];
     b->compare.files.across_precisions = true;
-    if (b->compare.expect == DP_EXPECT_ENVELOPE) b->compare.files.bars = b->setup.oracle;
+    if (b->compare.expect == DP_EXPECT_ENVELOPE) b->compare.files.limits = b->setup.oracle;
     return bisect_pair(b, "sides", NULL, b->setup.checkpoint);
 }
 
 /* The subject's paths as a program in another folder needs them; the caller frees what is not NULL. */
-static df_status absolute(const char **path, char **owned, df_error *err) {
-    if (*path == NULL) return DF_OK;
+static dflash_status absolute(const char **path, char **owned, dflash_error *err) {
+    if (*path == NULL) return DFLASH_OK;
     *owned = realpath(*path, NULL);
     if (*owned == NULL)
-        return df_fail(err, DF_ERR_IO, "bisect.path", "%s cannot be found: %s. Check the path.", *path,
+        return df_fail(err, DFLASH_ERR_IO, "bisect.path", "%s cannot be found: %s. Check the path.", *path,
                        strerror(errno));
     *path = *owned;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The same of FILE[:TENSOR]. */
-static df_status absolute_head(const char **head, char **owned, df_error *err) {
+static dflash_status absolute_head(const char **head, char **owned, dflash_error *err) {
     dp_head_source source;
-    if (*head == NULL) return DF_OK;
+    if (*head == NULL) return DFLASH_OK;
     dp_head_source_parse(*head, &source);
     const char *file = source.file, *tensor = source.tensor != NULL ? source.tensor : "";
     char *path = NULL;
@@ -210,7 +211,7 @@ static df_status absolute_head(const char **head, char **owned, df_error *err) {
     free(path);
     if (*owned == NULL) return df_fail_memory(err, "a path", size);
     *head = *owned;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static int bisect_revisions(bisect *b) {
@@ -223,14 +224,15 @@ static int bisect_revisions(bisect *b) {
                               .judge = b->compare};
     char *owned[3] = {NULL, NULL, NULL};
     dp_git_result result = {.steps = 0};
-    df_error err;
-    df_status status = absolute(&options.subject.checkpoint, &owned[0], &err);
-    if (status == DF_OK) status = absolute(&options.subject.oracle, &owned[1], &err);
-    if (status == DF_OK) status = absolute_head(&options.subject.head, &owned[2], &err);
-    if (options.judge.expect == DP_EXPECT_ENVELOPE) options.judge.files.bars = options.subject.oracle;
+    dflash_error err;
+    dflash_status status = absolute(&options.subject.checkpoint, &owned[0], &err);
+    if (status == DFLASH_OK) status = absolute(&options.subject.oracle, &owned[1], &err);
+    if (status == DFLASH_OK) status = absolute_head(&options.subject.head, &owned[2], &err);
+    if (options.judge.expect == DP_EXPECT_ENVELOPE) options.judge.files.limits = options.subject.oracle;
     if (options.judge.expect == DP_EXPECT_DEFAULT) options.judge.expect = DP_EXPECT_IDENTICAL;
-    if (status == DF_OK) status = dp_bisect_git(&options, &result, &err);
-    const int code = status == DF_OK ? print_result(b, "revisions", NULL, &result) : dp_report_error("bisect", &err);
+    if (status == DFLASH_OK) status = dp_bisect_git(&options, &result, &err);
+    const int code =
+        status == DFLASH_OK ? print_result(b, "revisions", NULL, &result) : dp_report_error("bisect", &err);
     dp_git_result_release(&result);
     for (int i = 0; i < 3; i++) free(owned[i]);
     return code;
@@ -239,8 +241,8 @@ static int bisect_revisions(bisect *b) {
 /* Runs are recorded into a scratch folder that goes away whatever happens. */
 static int with_scratch(bisect *b, int (*run)(bisect *b, const char *scratch)) {
     char scratch[DP_FOLDER_PATH];
-    df_error err;
-    if (dp_scratch_make(scratch, &err) != DF_OK) return dp_report_error("bisect", &err);
+    dflash_error err;
+    if (dp_scratch_make(scratch, &err) != DFLASH_OK) return dp_report_error("bisect", &err);
     dp_interruptions_begin();
     int code = run(b, scratch);
     dp_scratch_remove(scratch);
@@ -289,7 +291,7 @@ static int check_usage(bisect *b) {
         return dp_usage_error("bisect", "--good and --bad are both needed");
     if (!revisions && (b->repository != NULL || b->build != NULL || b->step_run != NULL))
         return dp_usage_error("bisect", "--repo, --build and --run belong to --good and --bad");
-    if ((files || revisions) && (b->run.threads != 0 || b->run.isa != DF_ISA_BEST))
+    if ((files || revisions) && (b->run.threads != 0 || b->run.isa != DFLASH_ISA_BEST))
         return dp_usage_error("bisect", "%s: --threads and --isa do not apply",
                               files ? "two files are not run" : "a revision runs as it is, or as --run says");
     if ((files || revisions) && b->run.device != 0)
@@ -299,11 +301,11 @@ static int check_usage(bisect *b) {
     return DP_EXIT_PASS;
 }
 
-/* Two files need no subject; an oracle beside them lends its bars and a checkpoint its weights. */
+/* Two files need no subject; an oracle beside them lends its limits and a checkpoint its weights. */
 static int bisect_files(bisect *b) {
     if (b->subject.name != NULL || b->subject.precision != NULL || b->subject.head != NULL)
         return dp_usage_error("bisect", "two files are not run: --case, --precision and --lm-head do not apply");
-    b->compare.files.bars = b->subject.oracle;
+    b->compare.files.limits = b->subject.oracle;
     return bisect_pair(b, "files", NULL, b->subject.checkpoint);
 }
 
@@ -336,12 +338,12 @@ int cmd_bisect(int argc, char **argv) {
     dp_destination_spare(&files, b.compare.files.b);
     dp_destination_spare(&files, b.subject.oracle);
     if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
-    b.setup.engine = (df_engine_options){.threads = (int)b.run.threads,
-                                         .isa = b.run.isa,
-                                         .backend = b.run.backend,
-                                         .numeric_class = b.run.numeric_class,
-                                         .products = b.run.products,
-                                         .device = (int)b.run.device};
+    b.setup.engine = (dflash_engine_options){.threads = (int)b.run.threads,
+                                             .isa = b.run.isa,
+                                             .backend = b.run.backend,
+                                             .numeric_class = b.run.numeric_class,
+                                             .products = b.run.products,
+                                             .device = (int)b.run.device};
     b.compare.filter = b.run.filter;
     char *command = dp_command_line(argc, argv);
     b.command = command != NULL ? command : "dflash-parity bisect";

@@ -24,7 +24,7 @@ static const char help[] =
     "  --precision MODE  hold the matrices as f32, bf16, q8_0, q4_0, mixed or fc (default: as stored); must be the\n"
     "                    mode that the oracle was computed with\n"
     "  --full            every measure of every stage, in wide lines\n"
-    "  --explain         where each stage's bar and bound come from (the rules: dflash-parity "
+    "  --explain         where each stage's limit and bound come from (the rules: dflash-parity "
     "explain)\n" DP_RUN_OPTIONS_HELP "\n"
     "Exit codes: 0 pass, 1 numeric failure, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
@@ -90,7 +90,7 @@ int cmd_check(int argc, char **argv) {
     }
     if (options.checkpoint == NULL || options.oracle == NULL)
         return dp_usage_error("check", "--checkpoint and --oracle are both needed");
-    if (!df_precision_parse(precision, &options.precision))
+    if (!dflash_precision_parse(precision, &options.precision))
         return dp_usage_error("check", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'",
                               precision);
     options.filter = run.filter;

@@ -20,8 +20,8 @@ static const char help[] =
     "or\n"
     "precision are refused; stages that are lacking, extra or of another shape fail.\n"
     "\n"
-    "  --oracle FILE        an oracle of the same run that lends its bars (default: A or B, if one is an oracle)\n"
-    "  --expect WHAT        identical, equal, ulp:N or envelope (default: envelope where there are bars, otherwise\n"
+    "  --oracle FILE        an oracle of the same run that lends its limits (default: A or B, if one is an oracle)\n"
+    "  --expect WHAT        identical, equal, ulp:N or envelope (default: envelope where there are limits, otherwise\n"
     "                       identical)\n"
     "  --across-precisions  let precisions differ, and with them dtype and bytes of the weights; the report says so\n"
     "  -k GLOB              compare only the stages that GLOB matches; matching nothing is exit code 5\n"
@@ -41,8 +41,8 @@ static int print_result(const dp_file_comparison *result, const dp_run_options *
         dp_comparison_text(stdout, result);
         code = dp_finish_output("compare", code);
     }
-    df_error err;
-    if (options->out != NULL && dp_write_json(options->out, json, &err) != DF_OK)
+    dflash_error err;
+    if (options->out != NULL && dp_write_json(options->out, json, &err) != DFLASH_OK)
         code = dp_report_error("compare", &err);
     cJSON_Delete(json);
     return code;
@@ -51,14 +51,14 @@ static int print_result(const dp_file_comparison *result, const dp_run_options *
 /* The names that the geometry of the two files demands. */
 static int list(const dp_compare_options *options) {
     dp_file_pair pair;
-    df_error err;
+    dflash_error err;
     int listed = 0;
-    const df_status status = dp_file_pair_open(&options->files, &pair, &err);
-    for (int i = 0; status == DF_OK && i < pair.stages.count; i++)
+    const dflash_status status = dp_file_pair_open(&options->files, &pair, &err);
+    for (int i = 0; status == DFLASH_OK && i < pair.stages.count; i++)
         if (options->filter == NULL || dp_glob(options->filter, pair.stages.spec[i].name))
             listed += printf("%s\n", pair.stages.spec[i].name) > 0;
     dp_file_pair_release(&pair);
-    if (status != DF_OK) return dp_report_error("compare", &err);
+    if (status != DFLASH_OK) return dp_report_error("compare", &err);
     if (listed == 0) fprintf(stderr, "dflash-parity compare: the filter matches no stage; run --list without -k.\n");
     return dp_finish_output("compare", listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }
@@ -71,7 +71,7 @@ static int take(dp_compare_options *options, int argc, char **argv, int *index, 
         return 1;
     }
     const char *expect = NULL;
-    const dp_option own[] = {{"--expect", &expect}, {"--oracle", &options->files.bars}};
+    const dp_option own[] = {{"--expect", &expect}, {"--oracle", &options->files.limits}};
     const int taken = dp_take_option("compare", argc, argv, index, own, 2, code);
     if (expect != NULL && !dp_expectation_parse(expect, options)) {
         *code = dp_usage_error("compare", "--expect takes identical, equal, ulp:N or envelope, found '%s'", expect);
@@ -100,7 +100,7 @@ int cmd_compare(int argc, char **argv) {
         return DP_EXIT_PASS;
     }
     if (options.files.b == NULL) return dp_usage_error("compare", "two files are needed");
-    if (run.threads != 0 || run.isa != DF_ISA_BEST)
+    if (run.threads != 0 || run.isa != DFLASH_ISA_BEST)
         return dp_usage_error("compare", "nothing is run: --threads and --isa do not apply");
     if (run.device != 0) return dp_usage_error("compare", "nothing is run: --device does not apply");
     options.filter = run.filter;
@@ -109,7 +109,7 @@ int cmd_compare(int argc, char **argv) {
     dp_destination_add(&files, (dp_destination){"--out", run.out, false});
     dp_destination_spare(&files, options.files.a);
     dp_destination_spare(&files, options.files.b);
-    dp_destination_spare(&files, options.files.bars);
+    dp_destination_spare(&files, options.files.limits);
     if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     char *command = dp_command_line(argc, argv);
     dp_file_comparison result;

@@ -99,11 +99,11 @@ int cmd_coverage(int argc, char **argv) {
     dp_case_list list = {.item = NULL};
     dp_constant_list constants = {.item = NULL};
     dp_coverage coverage = {.reach = NULL};
-    df_error err;
-    df_status status = dp_cases_read(path, &list, &err);
-    if (status == DF_OK) status = dp_constants_read(sources, &constants, &err);
-    if (status == DF_OK) status = dp_coverage_measure(&constants, &list, &coverage, &err);
-    const int code = status == DF_OK ? print_page(&coverage) : dp_report_error("coverage", &err);
+    dflash_error err;
+    dflash_status status = dp_cases_read(path, &list, &err);
+    if (status == DFLASH_OK) status = dp_constants_read(sources, &constants, &err);
+    if (status == DFLASH_OK) status = dp_coverage_measure(&constants, &list, &coverage, &err);
+    const int code = status == DFLASH_OK ? print_page(&coverage) : dp_report_error("coverage", &err);
     dp_coverage_release(&coverage);
     dp_constants_release(&constants);
     dp_cases_release(&list);

@@ -8,16 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: dflash-parity explain [STAGE]\n"
-    "\n"
-    "Prints how bars are made and every number that they rest on, with its reason and source. With STAGE, a name or a\n"
-    "pattern such as 'layers.0.attn.*', the bound of these stages too. The numbers of one check's bars are printed by\n"
-    "check --explain.\n"
-    "\n"
-    "  --help    this text\n"
-    "\n"
-    "Exit codes: 0 printed, 2 usage, 4 runtime, 5 no stage matches.\n";
+static const char help[] = "usage: dflash-parity explain [STAGE]\n"
+                           "\n"
+                           "Prints how limits are made and every number that they rest on, with its reason and source. "
+                           "With STAGE, a name or a\n"
+                           "pattern such as 'layers.0.attn.*', the bound of these stages too. The numbers of one "
+                           "check's limits are printed by\n"
+                           "check --explain.\n"
+                           "\n"
+                           "  --help    this text\n"
+                           "\n"
+                           "Exit codes: 0 printed, 2 usage, 4 runtime, 5 no stage matches.\n";
 
 int cmd_explain(int argc, char **argv) {
     if (argc == 2 && dp_help_word(argv[1])) {

@@ -63,7 +63,7 @@ static void finish_case(gate *g, const char *name, dp_result *result) {
     g->cases++;
     g->passed += result->verdict == DP_PASS;
     g->stages += result->stage_count;
-    g->rounds += result->arm_count;
+    g->rounds += result->variant_count;
     g->seconds += result->total_seconds;
     g->worst = dp_worse_verdict(g->worst, result->verdict);
     dp_seen_add(&g->seen, result);
@@ -89,16 +89,16 @@ static void run_case(gate *g, const dp_case *item) {
                                       .report = g->json != NULL};
     dp_result result = {.options = &options,
                         .isa = "",
-                        .device = {.backend = df_backend_name(options.backend),
-                                   .numeric_class = df_class_name(options.numeric_class),
-                                   .products = df_products_name(options.products)}};
-    df_status prepared = dp_manifest_check_file(&g->manifest, item->oracle, &result.error);
-    if (prepared == DF_OK) prepared = dp_case_prepare(item, &result.error);
+                        .device = {.backend = dflash_backend_name(options.backend),
+                                   .numeric_class = dflash_class_name(options.numeric_class),
+                                   .products = dflash_products_name(options.products)}};
+    dflash_status prepared = dp_manifest_check_file(&g->manifest, item->oracle, &result.error);
+    if (prepared == DFLASH_OK) prepared = dp_case_prepare(item, &result.error);
     dp_progress_skip(&g->progress, moment);
-    if (prepared == DF_OK)
+    if (prepared == DFLASH_OK)
         dp_check(&options, &result);
     else
-        result.verdict = result.error.status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
+        result.verdict = result.error.status == DFLASH_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
     g->done += size;
     finish_case(g, item->name, &result);
 }
@@ -152,9 +152,9 @@ static int finish_selection(const char *filter, int selected) {
 static int prepare_cases(const dp_case_list *list, const char *filter) {
     int prepared = 0;
     for (int i = 0; i < list->count; i++) {
-        df_error err;
+        dflash_error err;
         if (filter != NULL && !dp_glob(filter, list->item[i].name)) continue;
-        if (dp_case_prepare(&list->item[i], &err) != DF_OK) return dp_report_error("gate", &err);
+        if (dp_case_prepare(&list->item[i], &err) != DFLASH_OK) return dp_report_error("gate", &err);
         prepared++;
     }
     return finish_selection(filter, prepared);
@@ -181,7 +181,7 @@ static int gate_cases(gate *g, const dp_case_list *list, const char *command) {
     if (dp_run_wants_result(run) && !run->list) {
         g->json = dp_document_begin("gate", command, run->filter);
         if (g->json == NULL) {
-            df_error err;
+            dflash_error err;
             df_fail_memory(&err, "the JSON result", 0);
             return dp_report_error("gate", &err);
         }
@@ -211,27 +211,27 @@ static int gate_cases(gate *g, const dp_case_list *list, const char *command) {
 }
 
 /* An oracle that no case names is checked by nobody. */
-static df_status check_census(const dp_manifest *manifest, const dp_case_list *list, df_error *err) {
+static dflash_status check_census(const dp_manifest *manifest, const dp_case_list *list, dflash_error *err) {
     const cJSON *entry;
     cJSON_ArrayForEach(entry, manifest->oracles) {
         bool named = false;
         for (int i = 0; i < list->count; i++) named = named || strcmp(list->item[i].oracle, entry->string) == 0;
         if (!named)
             return df_fail(
-                err, DF_ERR_REFUSED, "manifest.extra",
+                err, DFLASH_ERR_REFUSED, "manifest.extra",
                 "%s has an entry for %s, and no case of its list names that oracle: expected one case or more "
                 "for every entry. Add the case, or take the entry out.",
                 manifest->path, entry->string);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static int run_cases(const dp_case_list *list, const char *path, const dp_run_options *run, const char *command) {
     gate g = {.run = run, .list = path, .to = run->json ? stderr : stdout};
-    df_error refusal;
-    df_status pinned = run->list ? DF_OK : dp_manifest_read(list->manifest, &g.manifest, &refusal);
-    if (pinned == DF_OK) pinned = check_census(&g.manifest, list, &refusal);
-    const int code = pinned == DF_OK ? gate_cases(&g, list, command) : dp_report_error("gate", &refusal);
+    dflash_error refusal;
+    dflash_status pinned = run->list ? DFLASH_OK : dp_manifest_read(list->manifest, &g.manifest, &refusal);
+    if (pinned == DFLASH_OK) pinned = check_census(&g.manifest, list, &refusal);
+    const int code = pinned == DFLASH_OK ? gate_cases(&g, list, command) : dp_report_error("gate", &refusal);
     dp_manifest_release(&g.manifest);
     return code;
 }
@@ -258,8 +258,8 @@ int cmd_gate(int argc, char **argv) {
         return DP_EXIT_PASS;
     }
     dp_case_list list;
-    df_error err;
-    if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("gate", &err);
+    dflash_error err;
+    if (dp_cases_read(path, &list, &err) != DFLASH_OK) return dp_report_error("gate", &err);
     char *command = dp_command_line(argc, argv);
     code = prepare || run.list ? DP_EXIT_PASS : check_destinations(&list, path, &run);
     if (code == DP_EXIT_PASS)

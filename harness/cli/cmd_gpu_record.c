@@ -58,16 +58,16 @@ int cmd_gpu_record(int argc, char **argv) {
     dp_destination_add(&files, (dp_destination){"--out", out, false});
     if (dp_destinations_check(&files) != DP_EXIT_PASS) return files.code;
     cJSON *record = NULL;
-    df_error err;
-    df_status status = dp_gpu_record_collect(folder, name, &record, &err);
-    if (status == DF_OK) status = dp_write_json(out, record, &err);
-    const bool passed = status == DF_OK && dp_gpu_record_passed(record);
+    dflash_error err;
+    dflash_status status = dp_gpu_record_collect(folder, name, &record, &err);
+    if (status == DFLASH_OK) status = dp_write_json(out, record, &err);
+    const bool passed = status == DFLASH_OK && dp_gpu_record_passed(record);
     const cJSON *fault;
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         cJSON_ArrayForEach(fault, cJSON_GetObjectItemCaseSensitive(record, "faults"))
             printf("    %s\n", fault->valuestring);
     cJSON_Delete(record);
-    if (status != DF_OK) return dp_report_error("gpu-record", &err);
+    if (status != DFLASH_OK) return dp_report_error("gpu-record", &err);
     printf("%s: %s\n", passed ? "PASS" : "FAIL", out);
     return dp_finish_output("gpu-record", passed ? DP_EXIT_PASS : DP_EXIT_FAIL);
 }
@@ -81,8 +81,8 @@ static void print_change(const char *path, dp_source_change change, void *user) 
 
 static int check_record(const char *path) {
     cJSON *record = NULL;
-    df_error err;
-    if (dp_gpu_record_read(path, &record, &err) != DF_OK) return dp_report_error("release-check", &err);
+    dflash_error err;
+    if (dp_gpu_record_read(path, &record, &err) != DFLASH_OK) return dp_report_error("release-check", &err);
     const bool passed = dp_gpu_record_passed(record);
     const char *when = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "when"));
     const int stale = dp_gpu_record_stale(record, print_change, NULL);
@@ -99,15 +99,15 @@ static int check_record(const char *path) {
 static void print_age_of_oracles(void) {
     dp_case_list list;
     dp_manifest manifest;
-    df_error err;
-    df_status status = dp_cases_read("fixtures/cases.json", &list, &err);
-    if (status == DF_OK) {
+    dflash_error err;
+    dflash_status status = dp_cases_read("fixtures/cases.json", &list, &err);
+    if (status == DFLASH_OK) {
         status = dp_manifest_read(list.manifest, &manifest, &err);
-        if (status == DF_OK && manifest.document != NULL) dp_manifest_print_age(&manifest, "oracles", stdout);
-        if (status == DF_OK) dp_manifest_release(&manifest);
+        if (status == DFLASH_OK && manifest.document != NULL) dp_manifest_print_age(&manifest, "oracles", stdout);
+        if (status == DFLASH_OK) dp_manifest_release(&manifest);
         dp_cases_release(&list);
     }
-    if (status != DF_OK) printf("oracles: %s\n", err.message);
+    if (status != DFLASH_OK) printf("oracles: %s\n", err.message);
 }
 
 int cmd_release_check(int argc, char **argv) {

@@ -18,10 +18,10 @@ static const char help[] =
     "\n"
     "FILE is what check and gate append to with --history, a line a run. A line each for the runs of every case, "
     "oldest\n"
-    "first: when, commit, verdict, the share of its bar that the nearest stage used. A case whose share has grown "
+    "first: when, commit, verdict, the share of its limit that the nearest stage used. A case whose share has grown "
     "over\n"
     "its last comparable runs (same oracle, weights, backend, class, precision) is a warning, however far it is from\n"
-    "its bar; a run that repeats the value before it says nothing and is not counted. Runs of a case that cannot be\n"
+    "its limit; a run that repeats the value before it says nothing and is not counted. Runs of a case that cannot be\n"
     "compared, such as of another class, are another series of it.\n"
     "\n"
     "  -k GLOB           only cases that GLOB matches\n"
@@ -51,7 +51,7 @@ static bool same(const dp_history_entry *a, const dp_history_entry *b) {
     return strcmp(a->series, b->series) == 0 && strcmp(a->name, b->name) == 0;
 }
 
-static df_status find_groups(const dp_history *h, const char *filter, groups *out, df_error *err) {
+static dflash_status find_groups(const dp_history *h, const char *filter, groups *out, dflash_error *err) {
     *out = (groups){.last = malloc((size_t)(h->count + 1) * sizeof *out->last)};
     if (out->last == NULL) return df_fail_memory(err, "the cases of the history", 0);
     for (int i = 0; i < h->count; i++) {
@@ -61,7 +61,7 @@ static df_status find_groups(const dp_history *h, const char *filter, groups *ou
         out->last[g] = i;
         if (g == out->count) out->count++;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The entry is among the last `window` of its group. */
@@ -81,7 +81,8 @@ static void print_share(double share) {
 static void print_group(const dp_history *h, int last, const words *w) {
     const dp_history_entry *key = &h->entry[last];
     printf("%s (series %s)\n", key->name, key->series);
-    printf("  %-20s  %-14s %-16s %10s %10s  %s\n", "when", "commit", "verdict", "of its bar", "final", "nearest stage");
+    printf("  %-20s  %-14s %-16s %10s %10s  %s\n", "when", "commit", "verdict", "of its limit", "final",
+           "nearest stage");
     for (int i = 0; i <= last; i++) {
         const dp_history_entry *e = &h->entry[i];
         if (!same(e, key) || !recent(h, i, w->last)) continue;
@@ -96,7 +97,7 @@ static void print_group(const dp_history *h, int last, const words *w) {
 
 static void print_drift(const dp_drift *drift) {
     if (drift->growing)
-        printf("  warn: the share has grown over %d changes, by %.2g %% of the bar (scatter %.2g %%), from %s to %s; "
+        printf("  warn: the share has grown over %d changes, by %.2g %% of the limit (scatter %.2g %%), from %s to %s; "
                "values "
                "without a trend rise this steadily with a chance of %.2g %%\n",
                drift->changes, 100.0 * drift->rise, 100.0 * drift->scatter, drift->first->when, drift->last->when,
@@ -105,17 +106,17 @@ static void print_drift(const dp_drift *drift) {
 
 /* ---- The plot ---------------------------------------------------------------------------------------------------- */
 
-static df_status write_plot(const dp_history *h, const groups *g, const words *w, df_error *err) {
+static dflash_status write_plot(const dp_history *h, const groups *g, const words *w, dflash_error *err) {
     const size_t entries = (size_t)h->count + 1;
     dp_plot_curve *curve = calloc((size_t)g->count + 1, sizeof *curve);
     const char **point = malloc(entries * sizeof *point);
     int *x = malloc(entries * sizeof *x);
     double *value = malloc(entries * sizeof *value);
     int used = 0;
-    df_status status = curve != NULL && point != NULL && x != NULL && value != NULL
-                           ? DF_OK
-                           : df_fail_memory(err, "the plot of the history", entries * sizeof *value);
-    for (int i = 0; status == DF_OK && i < g->count; i++) {
+    dflash_status status = curve != NULL && point != NULL && x != NULL && value != NULL
+                               ? DFLASH_OK
+                               : df_fail_memory(err, "the plot of the history", entries * sizeof *value);
+    for (int i = 0; status == DFLASH_OK && i < g->count; i++) {
         const dp_history_entry *key = &h->entry[g->last[i]];
         curve[i] = (dp_plot_curve){.label = key->name, .point = point + used, .x = x + used, .value = value + used};
         for (int e = 0; e <= g->last[i]; e++) {
@@ -127,11 +128,11 @@ static df_status write_plot(const dp_history *h, const groups *g, const words *w
     }
     dp_plots plots;
     char *picture = NULL;
-    if (status == DF_OK) status = dp_plots_begin(w->plot, &plots, err);
-    if (status == DF_OK) status = dp_plot_write_curves(&plots, "drift", curve, g->count, true, err);
+    if (status == DFLASH_OK) status = dp_plots_begin(w->plot, &plots, err);
+    if (status == DFLASH_OK) status = dp_plot_write_curves(&plots, "drift", curve, g->count, true, err);
     /* The data is the result; a picture that cannot be drawn is told and changes no exit code. */
-    if (status == DF_OK &&
-        dp_plots_draw(&plots, "drift", "drift", "Share of the bar used, run by run", &picture, err) != DF_OK)
+    if (status == DFLASH_OK &&
+        dp_plots_draw(&plots, "drift", "drift", "Share of the limit used, run by run", &picture, err) != DFLASH_OK)
         dp_report_error("history", err);
     free(picture);
     free(curve);
@@ -143,23 +144,23 @@ static df_status write_plot(const dp_history *h, const groups *g, const words *w
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
-static int show(const words *w, const dp_history *h, df_error *err) {
+static int show(const words *w, const dp_history *h, dflash_error *err) {
     groups g;
     int warnings = 0;
-    df_status status = find_groups(h, w->filter, &g, err);
-    for (int i = 0; status == DF_OK && i < g.count; i++) {
+    dflash_status status = find_groups(h, w->filter, &g, err);
+    for (int i = 0; status == DFLASH_OK && i < g.count; i++) {
         const dp_history_entry *key = &h->entry[g.last[i]];
         dp_drift drift;
         status = dp_drift_of(h, key->series, key->name, (int)w->last, g.count, &drift, err);
-        if (status != DF_OK) break;
+        if (status != DFLASH_OK) break;
         print_group(h, g.last[i], w);
         print_drift(&drift);
         warnings += drift.growing;
     }
-    if (status == DF_OK && w->plot != NULL && g.count > 0) status = write_plot(h, &g, w, err);
+    if (status == DFLASH_OK && w->plot != NULL && g.count > 0) status = write_plot(h, &g, w, err);
     const int count = g.count;
     free(g.last);
-    if (status != DF_OK) return dp_report_error("history", err);
+    if (status != DFLASH_OK) return dp_report_error("history", err);
     for (int i = 0; i < h->torn_count && i < MOST_TORN; i++)
         printf("line %d of %s is no whole line of a run; it was left as it is and not counted\n", h->torn[i], w->path);
     if (h->torn_count > MOST_TORN) printf("nor are %d more of its lines\n", h->torn_count - MOST_TORN);
@@ -197,9 +198,9 @@ int cmd_history(int argc, char **argv) {
     if (last != NULL && !dp_parse_int(last, 2, MOST_WINDOW, &w.last))
         return dp_usage_error("history", "--last takes a whole number from 2 to %d, found '%s'", MOST_WINDOW, last);
     dp_history history;
-    df_error err;
-    const int code =
-        dp_history_read(w.path, &history, &err) == DF_OK ? show(&w, &history, &err) : dp_report_error("history", &err);
+    dflash_error err;
+    const int code = dp_history_read(w.path, &history, &err) == DFLASH_OK ? show(&w, &history, &err)
+                                                                          : dp_report_error("history", &err);
     dp_history_release(&history);
     return code;
 }

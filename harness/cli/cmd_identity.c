@@ -24,7 +24,8 @@
 static const char help[] =
     "usage: dflash-parity identity [--case GLOB | --checkpoint DIR] [options]\n"
     "\n"
-    "Does the same work in many ways (arms) and compares each with one reference run, stage by stage and bit by bit:\n"
+    "Does the same work in many ways (variants) and compares each with one reference run, stage by stage and bit by "
+    "bit:\n"
     "block against round, ingestion schedules, acceptance histories, threads, instruction sets, observer, memory, "
     "order\n"
     "of rows, neighbours full of NaN, the cache moved. A history that fails is made small and printed as a command.\n"
@@ -39,8 +40,8 @@ static const char help[] =
     "export\n"
     "                    and import, first of all cN: a cache of N rows\n"
     "  --digests FILE    write the digest of every stage of the reference run\n"
-    "  --against FILE    compare digests with FILE, and run no arm\n" DP_COMPARE_OPTIONS_HELP DP_HELP_HELP "\n"
-    "Here -k selects arms, and --list prints the cases and arms that would be run.\n"
+    "  --against FILE    compare digests with FILE, and run no variant\n" DP_COMPARE_OPTIONS_HELP DP_HELP_HELP "\n"
+    "Here -k selects variants, and --list prints the cases and variants that would be run.\n"
     "Exit codes: 0 pass, 1 not identical, 2 usage, 3 refused, 4 runtime, 5 nothing compared.\n";
 
 enum { DEFAULT_SCHEDULES = 1000, MOST_SCHEDULES = 10000000, ORIGIN_TEXT = 4096 };
@@ -54,8 +55,8 @@ typedef struct identity {
     FILE *to;                  /* where the table goes */
     cJSON *json;               /* array of case results; NULL when nobody asked */
     dp_digest_list list, file; /* of this run; of --against */
-    bool many;                 /* more than one case: identical arms have no line of their own */
-    int run_cases, passed, arms, not_run, histories;
+    bool many;                 /* more than one case: identical variants have no line of their own */
+    int run_cases, passed, variants, not_run, histories;
     dp_verdict worst;
     double seconds;
     dp_progress progress; /* in bytes (cases.h) */
@@ -71,15 +72,15 @@ static void account(identity *d, dp_identity_result *result, const char *origin)
     dp_progress_clear(&d->progress);
     if (d->against != NULL && result->verdict == DP_PASS) /* nothing is compared yet, so nothing has passed */
         fprintf(d->to, "run      %-22s %s, %s: digests taken, compared below\n", result->name,
-                df_family_name(result->family), df_precision_name(result->precision));
+                dflash_family_name(result->family), dflash_precision_name(result->precision));
     else
         dp_identity_text(d->to, result, origin, d->many);
     fflush(d->to);
     d->run_cases++;
     d->passed += result->verdict == DP_PASS;
-    d->arms += result->compared;
+    d->variants += result->compared;
     d->not_run += result->not_run;
-    for (int i = 0; i < result->arm_count; i++) d->histories += result->arm[i].histories;
+    for (int i = 0; i < result->variant_count; i++) d->histories += result->variant[i].histories;
     d->seconds += result->seconds;
     worsen(d, result->verdict);
     if (d->json != NULL) cJSON_AddItemToArray(d->json, dp_identity_json(result, origin));
@@ -104,7 +105,7 @@ static dp_identity_options options_for(identity *d, const char *head, int schedu
                                  .progress = {&d->progress, d->done, size, label}};
 }
 
-static void run_checkpoint(identity *d, df_precision precision) {
+static void run_checkpoint(identity *d, dflash_precision precision) {
     const double size = dp_checkpoint_work(d->checkpoint);
     const dp_identity_options options =
         options_for(d, d->head, d->schedules >= 0 ? (int)d->schedules : DEFAULT_SCHEDULES, false, size, NULL);
@@ -112,7 +113,7 @@ static void run_checkpoint(identity *d, df_precision precision) {
     dp_identity_result result;
     dp_progress_begin(&d->progress, "identity", NULL, size);
     snprintf(origin, sizeof origin, "--checkpoint %s%s%s --precision %s", d->checkpoint,
-             d->head != NULL ? " --lm-head " : "", d->head != NULL ? d->head : "", df_precision_name(precision));
+             d->head != NULL ? " --lm-head " : "", d->head != NULL ? d->head : "", dflash_precision_name(precision));
     dp_identity_case(d->checkpoint, d->checkpoint, NULL, precision, &options, &d->list, &result);
     account(d, &result, origin);
 }
@@ -132,16 +133,16 @@ static void run_case(identity *d, const dp_case *item, int schedules) {
                                  .checkpoint = item->checkpoint,
                                  .precision = item->precision,
                                  .isa = "",
-                                 .device = {.backend = df_backend_name(options.backend),
-                                            .numeric_class = df_class_name(options.numeric_class),
-                                            .products = df_products_name(options.products)}};
+                                 .device = {.backend = dflash_backend_name(options.backend),
+                                            .numeric_class = dflash_class_name(options.numeric_class),
+                                            .products = dflash_products_name(options.products)}};
     snprintf(origin, sizeof origin, "--cases %s --case %s", d->cases, item->name);
-    const df_status prepared = dp_case_prepare(item, &result.error);
+    const dflash_status prepared = dp_case_prepare(item, &result.error);
     dp_progress_skip(&d->progress, moment);
-    if (prepared == DF_OK)
+    if (prepared == DFLASH_OK)
         dp_identity_case(item->name, item->checkpoint, item->oracle, item->precision, &options, &d->list, &result);
     else
-        result.verdict = result.error.status == DF_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
+        result.verdict = result.error.status == DFLASH_ERR_REFUSED ? DP_REFUSED : DP_ERROR;
     d->done += size;
     account(d, &result, origin);
 }
@@ -190,7 +191,7 @@ static void compare_digests(identity *d) {
 
 static int print_json(const identity *d, int code) {
     cJSON *document = cJSON_CreateObject();
-    df_error err;
+    dflash_error err;
     cJSON_AddStringToObject(document, "schema", "dflash-parity-identity");
     cJSON_AddNumberToObject(document, "schema_version", DP_RESULT_VERSION);
     cJSON_AddStringToObject(document, "verdict", dp_verdict_name(d->worst));
@@ -198,55 +199,57 @@ static int print_json(const identity *d, int code) {
     cJSON_AddStringToObject(document, "command", d->command);
     cJSON_AddNumberToObject(document, "cases_run", d->run_cases);
     cJSON_AddNumberToObject(document, "cases_passed", d->passed);
-    cJSON_AddNumberToObject(document, "arms_compared", d->arms);
+    cJSON_AddNumberToObject(document, "arms_compared", d->variants);
     cJSON_AddNumberToObject(document, "arms_not_run", d->not_run);
     cJSON_AddNumberToObject(document, "histories", d->histories);
     cJSON_AddItemToObject(document, "environment", dp_environment());
     cJSON_AddItemToObject(document, "cases", d->json);
     code = d->run.json ? dp_print_json("identity", document, code) : dp_finish_output("identity", code);
-    if (d->run.out != NULL && dp_write_json(d->run.out, document, &err) != DF_OK)
+    if (d->run.out != NULL && dp_write_json(d->run.out, document, &err) != DFLASH_OK)
         code = dp_report_error("identity", &err);
     cJSON_Delete(document);
     return code;
 }
 
 static int finish(identity *d) {
-    df_error err;
-    df_status status = DF_OK;
+    dflash_error err;
+    dflash_status status = DFLASH_OK;
     if (d->run_cases == 0) worsen(d, DP_NOTHING);
     /* Only a run that passed, and agreed with what it was held against, leaves digests for others to agree with. */
     if (d->run_cases > 0 && d->against != NULL) compare_digests(d);
-    if (status == DF_OK && d->run_cases > 0 && d->digests != NULL && d->worst == DP_PASS)
+    if (status == DFLASH_OK && d->run_cases > 0 && d->digests != NULL && d->worst == DP_PASS)
         status = dp_digests_write(d->digests, &d->list, &err);
-    else if (status == DF_OK && d->digests != NULL)
+    else if (status == DFLASH_OK && d->digests != NULL)
         fprintf(stderr, "dflash-parity identity: %s was not written, since the verdict is no pass\n", d->digests);
-    if (status != DF_OK) {
+    if (status != DFLASH_OK) {
         cJSON_Delete(d->json);
         return dp_report_error("identity", &err);
     }
     if (d->run_cases == 0)
         fprintf(stderr, "dflash-parity identity: no case is chosen; see --list for their names.\n");
-    else if (d->arms == 0 && d->run.filter != NULL)
-        fprintf(stderr, "dflash-parity identity: -k '%s' matches no arm; see --list for their names.\n", d->run.filter);
-    fprintf(d->to, "%s: %d of %d cases %s, %d arm%s and %d histor%s compared, %.1f s", dp_verdict_name(d->worst),
-            d->passed, d->run_cases, d->against != NULL ? "ran" : "passed", d->arms, dp_plural(d->arms), d->histories,
-            d->histories == 1 ? "y" : "ies", d->seconds);
-    if (d->not_run > 0) fprintf(d->to, "; %d arm%s could not run on this machine", d->not_run, dp_plural(d->not_run));
+    else if (d->variants == 0 && d->run.filter != NULL)
+        fprintf(stderr, "dflash-parity identity: -k '%s' matches no variant; see --list for their names.\n",
+                d->run.filter);
+    fprintf(d->to, "%s: %d of %d cases %s, %d variant%s and %d histor%s compared, %.1f s", dp_verdict_name(d->worst),
+            d->passed, d->run_cases, d->against != NULL ? "ran" : "passed", d->variants, dp_plural(d->variants),
+            d->histories, d->histories == 1 ? "y" : "ies", d->seconds);
+    if (d->not_run > 0)
+        fprintf(d->to, "; %d variant%s could not run on this machine", d->not_run, dp_plural(d->not_run));
     fprintf(d->to, "\n");
     const int code = dp_verdict_exit_code(d->worst);
     return d->json != NULL ? print_json(d, code) : dp_finish_output("identity", code);
 }
 
-static int list_arms(const identity *d, const char *name) {
+static int list_variants(const identity *d, const char *name) {
     int listed = 0;
-    for (int i = 0; dp_identity_arm_name(i) != NULL; i++)
-        if (d->run.filter == NULL || dp_glob(d->run.filter, dp_identity_arm_name(i)))
-            listed += printf("%s %s\n", name, dp_identity_arm_name(i)) > 0;
+    for (int i = 0; dp_identity_variant_name(i) != NULL; i++)
+        if (d->run.filter == NULL || dp_glob(d->run.filter, dp_identity_variant_name(i)))
+            listed += printf("%s %s\n", name, dp_identity_variant_name(i)) > 0;
     return listed;
 }
 
 static int finish_list(int listed) {
-    if (listed == 0) fprintf(stderr, "dflash-parity identity: no case and no arm is chosen; run --list alone.\n");
+    if (listed == 0) fprintf(stderr, "dflash-parity identity: no case and no variant is chosen; run --list alone.\n");
     return dp_finish_output("identity", listed > 0 ? DP_EXIT_PASS : DP_EXIT_NOTHING);
 }
 
@@ -287,28 +290,28 @@ static int parse(identity *d, int argc, char **argv) {
     if (d->replay != NULL && (d->against != NULL || d->run.filter != NULL))
         return dp_usage_error("identity", "--replay runs one history: -k and --against do not apply");
     if (d->against != NULL && d->run.filter != NULL)
-        return dp_usage_error("identity", "--against runs no arm: -k does not apply");
+        return dp_usage_error("identity", "--against runs no variant: -k does not apply");
     dp_schedule schedule;
-    df_error err;
+    dflash_error err;
     if (d->replay == NULL) return DP_EXIT_PASS;
-    if (dp_schedule_parse(d->replay, &schedule, &err) != DF_OK) return dp_report_error("identity", &err);
+    if (dp_schedule_parse(d->replay, &schedule, &err) != DFLASH_OK) return dp_report_error("identity", &err);
     dp_schedule_release(&schedule);
     return DP_EXIT_PASS;
 }
 
-static int run_chosen(identity *d, df_precision precision) {
+static int run_chosen(identity *d, dflash_precision precision) {
     dp_case_list list;
-    df_error err;
+    dflash_error err;
     if (d->checkpoint != NULL) {
-        if (d->run.list) return finish_list(list_arms(d, d->checkpoint));
+        if (d->run.list) return finish_list(list_variants(d, d->checkpoint));
         run_checkpoint(d, precision);
         return finish(d);
     }
-    if (dp_cases_read(d->cases, &list, &err) != DF_OK) return dp_report_error("identity", &err);
+    if (dp_cases_read(d->cases, &list, &err) != DFLASH_OK) return dp_report_error("identity", &err);
     int code, listed = 0;
     if (d->run.list) {
         for (int i = 0; i < list.count; i++)
-            if (chosen(d, &list.item[i])) listed += list_arms(d, list.item[i].name);
+            if (chosen(d, &list.item[i])) listed += list_variants(d, list.item[i].name);
         code = finish_list(listed);
     } else {
         run_list(d, &list);
@@ -320,14 +323,14 @@ static int run_chosen(identity *d, df_precision precision) {
 
 int cmd_identity(int argc, char **argv) {
     identity d = {.cases = "fixtures/cases.json", .schedules = -1, .seed = 1};
-    df_precision precision = DF_PRECISION_STORED;
+    dflash_precision precision = DFLASH_PRECISION_STORED;
     int code = parse(&d, argc, argv);
     if (code != DP_EXIT_PASS) return code;
     if (d.run.help) {
         fputs(help, stdout);
         return DP_EXIT_PASS;
     }
-    if (d.precision != NULL && !df_precision_parse(d.precision, &precision))
+    if (d.precision != NULL && !dflash_precision_parse(d.precision, &precision))
         return dp_usage_error("identity", "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'",
                               d.precision);
     d.to = d.run.json ? stderr : stdout;
@@ -342,15 +345,15 @@ int cmd_identity(int argc, char **argv) {
     char *command = dp_command_line(argc, argv);
     d.command = command != NULL ? command : "dflash-parity identity";
     if (!d.run.list && (d.run.json || d.run.out != NULL)) {
-        df_error err;
+        dflash_error err;
         d.json = cJSON_CreateArray();
         if (d.json == NULL) {
             df_fail_memory(&err, "the JSON result", 0);
             code = dp_report_error("identity", &err);
         }
     }
-    df_error unread;
-    if (code == DP_EXIT_PASS && d.against != NULL && dp_digests_read(d.against, &d.file, &unread) != DF_OK)
+    dflash_error unread;
+    if (code == DP_EXIT_PASS && d.against != NULL && dp_digests_read(d.against, &d.file, &unread) != DFLASH_OK)
         code = dp_report_error("identity", &unread);
     if (code == DP_EXIT_PASS)
         code = run_chosen(&d, precision);

@@ -77,13 +77,13 @@ cJSON *dp_inspect_shape_json(int rank, const int64_t *dim) {
     return list;
 }
 
-df_status dp_inspect_json(cJSON *document, df_error *err) {
+dflash_status dp_inspect_json(cJSON *document, dflash_error *err) {
     char *text = document != NULL ? cJSON_Print(document) : NULL;
     cJSON_Delete(document);
     if (text == NULL) return df_fail_memory(err, "the JSON document", 1 << 16);
     puts(text);
     cJSON_free(text);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -93,16 +93,16 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-static df_status describe(const dp_inspect_options *options, int *shown, df_error *err) {
+static dflash_status describe(const dp_inspect_options *options, int *shown, dflash_error *err) {
     struct stat info;
     if (stat(options->path, &info) != 0)
-        return df_fail(err, DF_ERR_IO, "inspect.open",
+        return df_fail(err, DFLASH_ERR_IO, "inspect.open",
                        "%s cannot be found: %s. Give the path of an oracle, of a recording, of a checkpoint folder or "
                        "of a config.json.",
                        options->path, strerror(errno));
     if (ends_with(options->path, ".safetensors"))
         return df_fail(
-            err, DF_ERR_ARGUMENT, "inspect.weights",
+            err, DFLASH_ERR_ARGUMENT, "inspect.weights",
             "%s is a file of weights, and what its tensors should be stands in the config.json beside it. Give "
             "the folder that holds both.",
             options->path);
@@ -135,9 +135,9 @@ int cmd_inspect(int argc, char **argv) {
         }
     }
     if (options.path == NULL) return dp_usage_error("inspect", "PATH is missing");
-    df_error err = {0};
+    dflash_error err = {0};
     int shown = 0;
-    if (describe(&options, &shown, &err) != DF_OK) return dp_report_error("inspect", &err);
+    if (describe(&options, &shown, &err) != DFLASH_OK) return dp_report_error("inspect", &err);
     if (shown == 0)
         fprintf(stderr, "dflash-parity inspect: nothing in %s matches %s; run without -k to see every name.\n",
                 options.path, options.pattern != NULL ? options.pattern : "*");

@@ -38,7 +38,7 @@ static const char help[] =
     "Exit codes: 0 measured, whatever the drift, 2 usage, 3 refused, 4 runtime, 5 no mode ran.\n";
 
 /* Modes from "a,b,c". Returns how many, or -1 with the usage error reported. */
-static int parse_modes(const char *list, df_products products, dp_mode mode[DP_LADDER_MOST]) {
+static int parse_modes(const char *list, dflash_products products, dp_mode mode[DP_LADDER_MOST]) {
     int count = 0;
     for (const char *at = list;; at++) {
         char name[DP_MODE_NAME];
@@ -69,8 +69,8 @@ static int print_ladder(const dp_ladder *ladder, const dp_run_setup *setup, cons
         dp_ladder_text(stdout, ladder);
         code = dp_finish_output("ladder", code);
     }
-    df_error err;
-    if (run->out != NULL && dp_write_json(run->out, json, &err) != DF_OK) code = dp_report_error("ladder", &err);
+    dflash_error err;
+    if (run->out != NULL && dp_write_json(run->out, json, &err) != DFLASH_OK) code = dp_report_error("ladder", &err);
     cJSON_Delete(json);
     return code;
 }
@@ -78,9 +78,9 @@ static int print_ladder(const dp_ladder *ladder, const dp_run_setup *setup, cons
 static int measure(const dp_run_setup *setup, const dp_mode *mode, int count, const dp_run_options *run,
                    const char *command) {
     dp_ladder ladder;
-    df_error err;
-    const df_status status = dp_ladder_run(setup, mode, count, &ladder, &err);
-    const int code = status == DF_OK ? print_ladder(&ladder, setup, run, command) : dp_report_error("ladder", &err);
+    dflash_error err;
+    const dflash_status status = dp_ladder_run(setup, mode, count, &ladder, &err);
+    const int code = status == DFLASH_OK ? print_ladder(&ladder, setup, run, command) : dp_report_error("ladder", &err);
     dp_ladder_release(&ladder);
     return code;
 }
@@ -107,12 +107,12 @@ int cmd_ladder(int argc, char **argv) {
         return dp_usage_error("ladder", "modes are chosen by --modes: -k and --list do not apply");
     if (subject.precision != NULL)
         return dp_usage_error("ladder", "modes are chosen by --modes: --precision does not apply");
-    if (run.backend != DF_BACKEND_CPU || run.numeric_class != DF_CLASS_EXACT || run.device != 0)
+    if (run.backend != DFLASH_BACKEND_CPU || run.numeric_class != DFLASH_CLASS_EXACT || run.device != 0)
         return dp_usage_error("ladder", "the ladder runs the exact class on the CPU, which simulates the rest: "
                                         "--backend, --device and --class do not apply");
     int count = dp_ladder_default(mode);
     for (int i = 0; list == NULL && i < count; i++)
-        if (mode[i].products == DF_PRODUCTS_F32) mode[i].products = run.products;
+        if (mode[i].products == DFLASH_PRODUCTS_F32) mode[i].products = run.products;
     if (list != NULL) count = parse_modes(list, run.products, mode);
     if (count < 0) return DP_EXIT_USAGE;
     dp_run_setup setup = {.engine = {.threads = (int)run.threads, .isa = run.isa}};

@@ -67,13 +67,13 @@ static int take(words *w, int argc, char **argv, int *i) {
     return DP_EXIT_PASS;
 }
 
-static df_status tell(const words *w, const dp_postmortem *story, df_error *err) {
+static dflash_status tell(const words *w, const dp_postmortem *summary, dflash_error *err) {
     char *markdown = NULL, *page = NULL;
-    df_status status = dp_postmortem_markdown(story, &markdown, err);
-    if (status == DF_OK && w->markdown != NULL) status = dp_text_file_write(w->markdown, markdown, err);
-    if (status == DF_OK && w->markdown == NULL) fputs(markdown, stdout);
-    if (status == DF_OK && w->out != NULL) status = dp_postmortem_html(story, w->keep, &page, err);
-    if (status == DF_OK && w->out != NULL) status = dp_text_file_write(w->out, page, err);
+    dflash_status status = dp_postmortem_markdown(summary, &markdown, err);
+    if (status == DFLASH_OK && w->markdown != NULL) status = dp_text_file_write(w->markdown, markdown, err);
+    if (status == DFLASH_OK && w->markdown == NULL) fputs(markdown, stdout);
+    if (status == DFLASH_OK && w->out != NULL) status = dp_postmortem_html(summary, w->keep, &page, err);
+    if (status == DFLASH_OK && w->out != NULL) status = dp_text_file_write(w->out, page, err);
     free(markdown);
     free(page);
     return status;
@@ -81,8 +81,8 @@ static df_status tell(const words *w, const dp_postmortem *story, df_error *err)
 
 int cmd_postmortem(int argc, char **argv) {
     words w = {.path = calloc((size_t)argc + 1, sizeof *w.path)};
-    dp_postmortem story = {.run = NULL};
-    df_error err = {.message = ""};
+    dp_postmortem summary = {.run = NULL};
+    dflash_error err = {.message = ""};
     int code = DP_EXIT_PASS;
     if (w.path == NULL) {
         fputs("dflash-parity postmortem: out of memory\n", stderr);
@@ -110,11 +110,11 @@ int cmd_postmortem(int argc, char **argv) {
     code = dp_destinations_check(&files);
     if (code != DP_EXIT_PASS) goto cleanup;
     w.read.paths = w.path;
-    df_status status = dp_postmortem_read(&w.read, &story, &err);
-    if (status == DF_OK) status = tell(&w, &story, &err);
-    code = status == DF_OK ? dp_finish_output("postmortem", DP_EXIT_PASS) : dp_report_error("postmortem", &err);
+    dflash_status status = dp_postmortem_read(&w.read, &summary, &err);
+    if (status == DFLASH_OK) status = tell(&w, &summary, &err);
+    code = status == DFLASH_OK ? dp_finish_output("postmortem", DP_EXIT_PASS) : dp_report_error("postmortem", &err);
 cleanup:
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
     free(w.path);
     return code;
 }

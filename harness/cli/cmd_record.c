@@ -34,9 +34,10 @@ static int64_t values_in(const dp_recording *stages) {
 static int print_result(const dp_run_record *run, const char *path, bool json, const char *command) {
     if (!json) {
         printf("%s: %d stages, %lld values, precision %s, class %s, isa %s, %d threads", path, run->stages.count,
-               (long long)values_in(&run->stages), df_precision_name(run->precision),
-               df_class_name(run->engine.numeric_class), df_engine_isa(run->handle), df_engine_threads(run->handle));
-        if (run->head != NULL) printf(", output head %s", df_table_view(run->head).name);
+               (long long)values_in(&run->stages), dflash_precision_name(run->precision),
+               dflash_class_name(run->engine.numeric_class), dflash_engine_isa(run->handle),
+               dflash_engine_threads(run->handle));
+        if (run->head != NULL) printf(", output head %s", dflash_table_view(run->head).name);
         printf("\n");
         return dp_finish_output("record", DP_EXIT_PASS);
     }
@@ -47,7 +48,7 @@ static int print_result(const dp_run_record *run, const char *path, bool json, c
     cJSON_AddStringToObject(document, "file", path);
     cJSON_AddNumberToObject(document, "stages", run->stages.count);
     cJSON_AddNumberToObject(document, "values", (double)values_in(&run->stages));
-    cJSON_AddStringToObject(document, "precision", df_precision_name(run->precision));
+    cJSON_AddStringToObject(document, "precision", dflash_precision_name(run->precision));
     cJSON_AddItemToObject(document, "engine", dp_engine_facts(run->handle, &run->engine));
     const int code = dp_print_json("record", document, DP_EXIT_PASS);
     cJSON_Delete(document);
@@ -56,10 +57,10 @@ static int print_result(const dp_run_record *run, const char *path, bool json, c
 
 static int run(const dp_run_setup *setup, const dp_run_options *options, const char *command) {
     dp_run_record record;
-    df_error err;
-    const df_status status = dp_record_to_file(setup, command, options->out, &record, &err);
-    const int code =
-        status == DF_OK ? print_result(&record, options->out, options->json, command) : dp_report_error("record", &err);
+    dflash_error err;
+    const dflash_status status = dp_record_to_file(setup, command, options->out, &record, &err);
+    const int code = status == DFLASH_OK ? print_result(&record, options->out, options->json, command)
+                                         : dp_report_error("record", &err);
     dp_run_record_release(&record);
     return code;
 }

@@ -30,20 +30,20 @@ static const char help[] =
 
 static int render(const char *path, dp_report_format format, const char *out, const char *keep) {
     dp_result_file file;
-    df_error err;
+    dflash_error err;
     char *text = NULL;
     int code = DP_EXIT_PASS;
-    df_status status = dp_result_read(path, &file, &err);
-    if (status == DF_OK) status = dp_render(&file, format, keep, &text, &err);
-    if (status == DF_OK && out != NULL) status = dp_text_file_write(out, text, &err);
-    if (status == DF_OK && out == NULL) {
+    dflash_status status = dp_result_read(path, &file, &err);
+    if (status == DFLASH_OK) status = dp_render(&file, format, keep, &text, &err);
+    if (status == DFLASH_OK && out != NULL) status = dp_text_file_write(out, text, &err);
+    if (status == DFLASH_OK && out == NULL) {
         if (format == DP_REPORT_TEXT && dp_colour_wanted(stdout))
             dp_colour_write(stdout, text);
         else
             fputs(text, stdout);
         code = dp_finish_output("report", code);
     }
-    if (status != DF_OK) code = dp_report_error("report", &err);
+    if (status != DFLASH_OK) code = dp_report_error("report", &err);
     free(text);
     dp_result_file_release(&file);
     return code;

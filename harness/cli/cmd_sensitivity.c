@@ -36,30 +36,30 @@ typedef struct finding {
     int tried;
 } finding;
 
-static df_status ask_cases(const dp_case_list *list, const char *filter, const dp_field *field, finding *out,
-                           df_error *err) {
+static dflash_status ask_cases(const dp_case_list *list, const char *filter, const dp_field *field, finding *out,
+                               dflash_error *err) {
     *out = (finding){.by = NULL};
     for (int i = 0; i < list->count; i++) {
         const dp_case *item = &list->item[i];
         dp_sensitivity found;
         bool applies;
         if (!item->stored || (filter != NULL && !dp_glob(filter, item->name))) continue;
-        const df_status status = dp_sensitivity_of(item, field, &applies, &found, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = dp_sensitivity_of(item, field, &applies, &found, err);
+        if (status != DFLASH_OK) return status;
         out->tried += applies;
         if (!applies) continue;
         if (found.noticed > out->best.noticed) {
             out->best = found;
             out->by = item;
         }
-        if (out->best.noticed >= field->expected) return DF_OK;
+        if (out->best.noticed >= field->expected) return DFLASH_OK;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static int run_fields(const dp_case_list *list, const char *filter) {
     int noticed = 0, tried = 0;
-    df_error err;
+    dflash_error err;
     dp_progress progress;
     dp_progress_begin(&progress, "sensitivity", "fields", dp_field_count());
     printf("%-29s %-9s %-19s %s\n", "field", "noticed", "by case", "at");
@@ -67,9 +67,9 @@ static int run_fields(const dp_case_list *list, const char *filter) {
         const dp_field *field = dp_field_at(i);
         finding found;
         dp_progress_update(&progress, i, field->name);
-        const df_status status = ask_cases(list, filter, field, &found, &err);
+        const dflash_status status = ask_cases(list, filter, field, &found, &err);
         dp_progress_clear(&progress);
-        if (status != DF_OK) return dp_report_error("sensitivity", &err);
+        if (status != DFLASH_OK) return dp_report_error("sensitivity", &err);
         const bool enough = found.tried > 0 && found.best.noticed >= field->expected;
         noticed += enough;
         tried += found.tried;
@@ -102,8 +102,8 @@ int cmd_sensitivity(int argc, char **argv) {
         if (taken == 0) return dp_usage_error("sensitivity", "unknown word '%s'", argv[i]);
     }
     dp_case_list list;
-    df_error err;
-    if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("sensitivity", &err);
+    dflash_error err;
+    if (dp_cases_read(path, &list, &err) != DFLASH_OK) return dp_report_error("sensitivity", &err);
     const int code = run_fields(&list, filter);
     dp_cases_release(&list);
     return code;

@@ -30,11 +30,12 @@ static const char help[] =
 enum { MOST_RUNS = 10000000 };
 
 static void print_total(const dp_soak *total) {
-    for (int i = 0; i < DF_STAGE_COUNT; i++) {
-        char name[DF_STAGE_NAME_MAX];
+    for (int i = 0; i < DFLASH_STAGE_COUNT; i++) {
+        char name[DFLASH_STAGE_NAME_MAX];
         if (total->judged[i] == 0) continue;
         printf("%-24s bound over error, ordinary values: median %6.1f, the mean of %lld stage%s\n",
-               df_stage_name((df_stage)i, 0, name) + (df_stage_per_layer((df_stage)i) ? strlen("layers.0.") : 0),
+               dflash_stage_name((dflash_stage)i, 0, name) +
+                   (dflash_stage_per_layer((dflash_stage)i) ? strlen("layers.0.") : 0),
                total->tightness[i] / (double)total->judged[i], (long long)total->judged[i],
                dp_plural(total->judged[i]));
     }
@@ -49,7 +50,7 @@ static void print_total(const dp_soak *total) {
 
 static int run_all(const dp_case_list *list, long runs, long seed) {
     dp_soak total = {.runs = 0};
-    df_error err;
+    dflash_error err;
     int stored = 0;
     dp_progress progress;
     dp_progress_begin(&progress, "soak", "runs", (double)runs);
@@ -57,7 +58,8 @@ static int run_all(const dp_case_list *list, long runs, long seed) {
     for (int n = 0, i = 0; stored > 0 && n < runs; i = (i + 1) % list->count) {
         if (!list->item[i].stored) continue;
         dp_progress_update(&progress, n, list->item[i].name);
-        if (dp_soak_run(list->item[i].checkpoint, list->item[i].precision, (uint64_t)seed, n++, &total, &err) == DF_OK)
+        if (dp_soak_run(list->item[i].checkpoint, list->item[i].precision, (uint64_t)seed, n++, &total, &err) ==
+            DFLASH_OK)
             continue;
         dp_progress_end(&progress);
         return dp_report_error("soak", &err);
@@ -88,8 +90,8 @@ int cmd_soak(int argc, char **argv) {
     if (!dp_parse_int(seed_word, 0, MOST_RUNS, &seed))
         return dp_usage_error("soak", "--seed takes a whole number from 0 to %d, found '%s'", MOST_RUNS, seed_word);
     dp_case_list list;
-    df_error err;
-    if (dp_cases_read(path, &list, &err) != DF_OK) return dp_report_error("soak", &err);
+    dflash_error err;
+    if (dp_cases_read(path, &list, &err) != DFLASH_OK) return dp_report_error("soak", &err);
     const int code = run_all(&list, runs, seed);
     dp_cases_release(&list);
     return code;

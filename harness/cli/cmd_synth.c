@@ -120,10 +120,10 @@ int cmd_synth(int argc, char **argv) {
     options.threads = (int)threads;
     options.extras = a.extras;
 
-    df_error err;
+    dflash_error err;
     dp_synth_result result;
     const double started = dp_seconds();
-    if (dp_synth_write(a.config, a.out, &options, &result, &err) != DF_OK) return dp_report_error(COMMAND, &err);
+    if (dp_synth_write(a.config, a.out, &options, &result, &err) != DFLASH_OK) return dp_report_error(COMMAND, &err);
     const double seconds = dp_seconds() - started;
     printf("%s/model.safetensors: %d tensors, %" PRId64 " parameters, %" PRIu64 " bytes in %.2f s (%.0f MB/s)\n", a.out,
            result.tensors, result.parameters, result.bytes, seconds, (double)result.bytes / 1e6 / seconds);

@@ -6,7 +6,7 @@
 
 int cmd_check(int argc, char **argv);         /* one checkpoint against one oracle */
 int cmd_gate(int argc, char **argv);          /* every case of a list, one verdict */
-int cmd_explain(int argc, char **argv);       /* where bars come from */
+int cmd_explain(int argc, char **argv);       /* where limits come from */
 int cmd_ladder(int argc, char **argv);        /* what each precision mode costs */
 int cmd_bench(int argc, char **argv);         /* times, as JSON and a table */
 int cmd_identity(int argc, char **argv);      /* the same bits however the work is cut */

@@ -81,8 +81,8 @@ void dp_destination_spare_checkpoint(dp_destinations *d, const char *folder) {
 int dp_destinations_check(dp_destinations *d) {
     for (int i = 0; i < d->count && d->code == DP_EXIT_PASS; i++) {
         const dp_destination *item = &d->item[i];
-        df_error err;
-        if ((item->appended ? dp_history_check(item->path, &err) : dp_atomic_check(item->path, &err)) != DF_OK)
+        dflash_error err;
+        if ((item->appended ? dp_history_check(item->path, &err) : dp_atomic_check(item->path, &err)) != DFLASH_OK)
             d->code = dp_report_error(d->command, &err);
     }
     return d->code;

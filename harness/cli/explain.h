@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* How chained bars are made, the table of envelope.c and that of bounds.c. */
+/* How chained limits are made, the table of envelope.c and that of bounds.c. */
 void dp_explain_rules(FILE *to);
 
 /* The bound of the stages whose name matches the pattern, for the exact class. Returns how many there are. */

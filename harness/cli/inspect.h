@@ -14,11 +14,13 @@ typedef struct dp_inspect_options {
 
 /* Each sets *shown to the number of stages, tensors or fields that the pattern let through, and prints nothing when
  * that is 0. */
-df_status dp_inspect_store(const dp_inspect_options *options, int *shown, df_error *err);      /* oracle or recording */
-df_status dp_inspect_checkpoint(const dp_inspect_options *options, int *shown, df_error *err); /* DIR or config.json */
+dflash_status dp_inspect_store(const dp_inspect_options *options, int *shown,
+                               dflash_error *err); /* oracle or recording */
+dflash_status dp_inspect_checkpoint(const dp_inspect_options *options, int *shown,
+                                    dflash_error *err); /* DIR or config.json */
 
 /* The part of a recording, of which something is to be shown. */
-df_status dp_inspect_recording(const dp_inspect_options *options, const dp_oracle *file, df_error *err);
+dflash_status dp_inspect_recording(const dp_inspect_options *options, const dp_oracle *file, dflash_error *err);
 
 /* The inputs of an oracle or a recording: a line each, and {name: {shape, dtype, sha256}}. */
 void dp_inspect_inputs(const dp_oracle *file);
@@ -35,6 +37,6 @@ const char *dp_inspect_shape(int rank, const int64_t *dim, char out[96]);
 cJSON *dp_inspect_shape_json(int rank, const int64_t *dim);
 
 /* Prints a JSON document and deletes it; NULL is an allocation that failed. */
-df_status dp_inspect_json(cJSON *document, df_error *err);
+dflash_status dp_inspect_json(cJSON *document, dflash_error *err);
 
 #endif

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 /* The geometry record, and the two facts of the config that it leaves out. */
-static cJSON *config_record(const df_config *config) {
+static cJSON *config_record(const dflash_config *config) {
     cJSON *record = dp_geometry_of(config);
     if (record == NULL) return NULL;
     if (cJSON_AddNumberToObject(record, "max_position_embeddings", (double)config->max_position) != NULL &&
@@ -73,18 +73,18 @@ static cJSON *tensors_json(const dp_inspect_options *options, const df_safetenso
     return list;
 }
 
-static df_status show(const dp_inspect_options *options, cJSON *record, const df_safetensors *file, int *shown,
-                      df_error *err) {
+static dflash_status show(const dp_inspect_options *options, cJSON *record, const df_safetensors *file, int *shown,
+                          dflash_error *err) {
     /* With weights the pattern selects tensors, without them config fields. */
     const dp_inspect_options *field_options = file != NULL ? NULL : options;
     const totals sum = file != NULL ? count_tensors(options, file) : (totals){0};
     *shown = file != NULL ? sum.tensors : dp_inspect_fields(options, record, false);
-    if (*shown == 0) return DF_OK;
+    if (*shown == 0) return DFLASH_OK;
     if (!options->json) {
         printf("config of %s\n", options->path);
         dp_inspect_fields(field_options, record, true);
         if (file != NULL) print_tensors(options, file, &sum);
-        return DF_OK;
+        return DFLASH_OK;
     }
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "path", options->path);
@@ -99,29 +99,29 @@ static df_status show(const dp_inspect_options *options, cJSON *record, const df
     return dp_inspect_json(document, err);
 }
 
-static df_status join(const char *folder, const char *name, char **out, df_error *err) {
+static dflash_status join(const char *folder, const char *name, char **out, dflash_error *err) {
     const size_t size = strlen(folder) + strlen(name) + 2;
     *out = malloc(size);
     if (*out == NULL) return df_fail_memory(err, "a path", size);
     snprintf(*out, size, "%s/%s", folder, name);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_inspect_checkpoint(const dp_inspect_options *options, int *shown, df_error *err) {
+dflash_status dp_inspect_checkpoint(const dp_inspect_options *options, int *shown, dflash_error *err) {
     struct stat info;
-    df_config config;
+    dflash_config config;
     char *config_path = NULL, *weights_path = NULL;
     df_safetensors *file = NULL;
     cJSON *record = NULL;
     const bool folder = stat(options->path, &info) == 0 && S_ISDIR(info.st_mode);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (folder) status = join(options->path, "config.json", &config_path, err);
-    if (folder && status == DF_OK) status = join(options->path, "model.safetensors", &weights_path, err);
-    if (status == DF_OK) status = df_config_read(folder ? config_path : options->path, &config, err);
+    if (folder && status == DFLASH_OK) status = join(options->path, "model.safetensors", &weights_path, err);
+    if (status == DFLASH_OK) status = dflash_config_read(folder ? config_path : options->path, &config, err);
     /* A folder without weights is a config alone; weights that are there and cannot be read are an error. */
-    if (status == DF_OK && folder && lstat(weights_path, &info) == 0)
+    if (status == DFLASH_OK && folder && lstat(weights_path, &info) == 0)
         status = df_safetensors_open(weights_path, &file, err);
-    if (status != DF_OK) goto cleanup;
+    if (status != DFLASH_OK) goto cleanup;
     record = config_record(&config);
     if (record == NULL)
         status = df_fail_memory(err, "the config's record", 4096);

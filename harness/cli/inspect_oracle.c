@@ -31,11 +31,11 @@ static double distance(const dp_array *from, const dp_array *run) {
     return sqrt(difference) / sqrt(size);
 }
 
-static df_status measure(const dp_oracle *oracle, const char *name, stage_figures *out, df_error *err) {
+static dflash_status measure(const dp_oracle *oracle, const char *name, stage_figures *out, dflash_error *err) {
     dp_array truth = {0}, run = {0};
     *out = (stage_figures){0};
-    df_status status = dp_oracle_stage(oracle, DP_RUN_F64, name, &truth, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_oracle_stage(oracle, DP_RUN_F64, name, &truth, err);
+    if (status != DFLASH_OK) return status;
     double squares = 0;
     for (int64_t i = 0; i < truth.count; i++) {
         squares += truth.value[i] * truth.value[i];
@@ -43,9 +43,9 @@ static df_status measure(const dp_oracle *oracle, const char *name, stage_figure
     }
     out->integer = truth.integer;
     out->rms = sqrt(squares / (double)truth.count);
-    for (int r = DP_RUN_F32; r < DP_RUN_COUNT && status == DF_OK; r++) {
+    for (int r = DP_RUN_F32; r < DP_RUN_COUNT && status == DFLASH_OK; r++) {
         status = dp_oracle_stage(oracle, (dp_run)r, name, &run, err);
-        if (status == DF_OK) out->distance[r] = distance(&truth, &run);
+        if (status == DFLASH_OK) out->distance[r] = distance(&truth, &run);
         dp_array_release(&run);
     }
     dp_array_release(&truth);
@@ -126,7 +126,7 @@ static void print_coverage(const dp_oracle *oracle) {
            (long long)rows);
 }
 
-static df_status show_text(const dp_inspect_options *options, const dp_oracle *oracle, df_error *err) {
+static dflash_status show_text(const dp_inspect_options *options, const dp_oracle *oracle, dflash_error *err) {
     printf("oracle %s\n", options->path);
     printf("schema dflash-parity, version %d, kind oracle\n", DP_SCHEMA_VERSION);
     printf("geometry\n");
@@ -140,11 +140,11 @@ static df_status show_text(const dp_inspect_options *options, const dp_oracle *o
         const char *name = dp_oracle_stage_name(oracle, i);
         stage_figures figures;
         if (!dp_inspect_wants(options, name)) continue;
-        const df_status status = measure(oracle, name, &figures, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = measure(oracle, name, &figures, err);
+        if (status != DFLASH_OK) return status;
         print_stage(oracle, name, &figures);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- JSON
@@ -207,7 +207,7 @@ static cJSON *stage_json(const dp_oracle *oracle, const char *name, const stage_
     return item;
 }
 
-static df_status show_json(const dp_inspect_options *options, const dp_oracle *oracle, df_error *err) {
+static dflash_status show_json(const dp_inspect_options *options, const dp_oracle *oracle, dflash_error *err) {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "path", options->path);
     cJSON_AddStringToObject(document, "schema", "dflash-parity");
@@ -221,8 +221,8 @@ static df_status show_json(const dp_inspect_options *options, const dp_oracle *o
         const char *name = dp_oracle_stage_name(oracle, i);
         stage_figures figures;
         if (!dp_inspect_wants(options, name)) continue;
-        const df_status status = measure(oracle, name, &figures, err);
-        if (status != DF_OK) {
+        const dflash_status status = measure(oracle, name, &figures, err);
+        if (status != DFLASH_OK) {
             cJSON_Delete(document);
             return status;
         }
@@ -231,10 +231,10 @@ static df_status show_json(const dp_inspect_options *options, const dp_oracle *o
     return dp_inspect_json(document, err);
 }
 
-df_status dp_inspect_store(const dp_inspect_options *options, int *shown, df_error *err) {
+dflash_status dp_inspect_store(const dp_inspect_options *options, int *shown, dflash_error *err) {
     dp_oracle *file = NULL;
-    df_status status = dp_store_open(options->path, &file, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_store_open(options->path, &file, err);
+    if (status != DFLASH_OK) return status;
     for (int i = 0; i < dp_oracle_stage_count(file); i++)
         *shown += dp_inspect_wants(options, dp_oracle_stage_name(file, i));
     if (*shown > 0 && dp_oracle_kind(file) == DP_KIND_RECORDING)

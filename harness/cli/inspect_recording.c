@@ -16,12 +16,12 @@ typedef struct figures {
     int64_t nonfinite;
 } figures;
 
-static df_status measure(const dp_oracle *file, const char *name, figures *out, df_error *err) {
+static dflash_status measure(const dp_oracle *file, const char *name, figures *out, dflash_error *err) {
     dp_array values;
     double squares = 0;
     *out = (figures){.nonfinite = 0};
-    const df_status status = dp_oracle_stage(file, DP_RUN_OWN, name, &values, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = dp_oracle_stage(file, DP_RUN_OWN, name, &values, err);
+    if (status != DFLASH_OK) return status;
     for (int64_t i = 0; i < values.count; i++) {
         out->nonfinite += !isfinite(values.value[i]);
         if (!isfinite(values.value[i])) continue;
@@ -31,7 +31,7 @@ static df_status measure(const dp_oracle *file, const char *name, figures *out, 
     const int64_t finite = values.count - out->nonfinite;
     out->rms = finite > 0 ? sqrt(squares / (double)finite) : 0;
     dp_array_release(&values);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Text ----------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ static void print_stage(const dp_oracle *file, const char *name, const figures *
     printf("  %s\n", info->sha256);
 }
 
-static df_status show_text(const dp_inspect_options *options, const dp_oracle *file, df_error *err) {
+static dflash_status show_text(const dp_inspect_options *options, const dp_oracle *file, dflash_error *err) {
     printf("recording %s\n", options->path);
     printf("schema dflash-parity, version %d, kind recording\n", DP_SCHEMA_VERSION);
     printf("geometry\n");
@@ -71,11 +71,11 @@ static df_status show_text(const dp_inspect_options *options, const dp_oracle *f
         const char *name = dp_oracle_stage_name(file, i);
         figures f;
         if (!dp_inspect_wants(options, name)) continue;
-        const df_status status = measure(file, name, &f, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = measure(file, name, &f, err);
+        if (status != DFLASH_OK) return status;
         print_stage(file, name, &f);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ static cJSON *stage_json(const dp_oracle *file, const char *name, const figures 
     return item;
 }
 
-static df_status show_json(const dp_inspect_options *options, const dp_oracle *file, df_error *err) {
+static dflash_status show_json(const dp_inspect_options *options, const dp_oracle *file, dflash_error *err) {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "path", options->path);
     cJSON_AddStringToObject(document, "schema", "dflash-parity");
@@ -112,8 +112,8 @@ static df_status show_json(const dp_inspect_options *options, const dp_oracle *f
         const char *name = dp_oracle_stage_name(file, i);
         figures f;
         if (!dp_inspect_wants(options, name)) continue;
-        const df_status status = measure(file, name, &f, err);
-        if (status != DF_OK) {
+        const dflash_status status = measure(file, name, &f, err);
+        if (status != DFLASH_OK) {
             cJSON_Delete(document);
             return status;
         }
@@ -122,6 +122,6 @@ static df_status show_json(const dp_inspect_options *options, const dp_oracle *f
     return dp_inspect_json(document, err);
 }
 
-df_status dp_inspect_recording(const dp_inspect_options *options, const dp_oracle *file, df_error *err) {
+dflash_status dp_inspect_recording(const dp_inspect_options *options, const dp_oracle *file, dflash_error *err) {
     return options->json ? show_json(options, file, err) : show_text(options, file, err);
 }

@@ -12,12 +12,12 @@ enum { MOST_THREADS = 1024, MOST_DEVICES = 1024 };
 
 bool dp_parse_device(const char *value, long *out) { return dp_parse_int(value, 0, MOST_DEVICES - 1, out); }
 
-bool dp_parse_isa(const char *name, df_isa *isa) {
+bool dp_parse_isa(const char *name, dflash_isa *isa) {
     static const char *const names[] = {
-        [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
-    for (int i = DF_ISA_GENERIC; i <= DF_ISA_AVX512; i++)
+        [DFLASH_ISA_GENERIC] = "generic", [DFLASH_ISA_AVX2] = "avx2", [DFLASH_ISA_AVX512] = "avx512"};
+    for (int i = DFLASH_ISA_GENERIC; i <= DFLASH_ISA_AVX512; i++)
         if (strcmp(name, names[i]) == 0) {
-            *isa = (df_isa)i;
+            *isa = (dflash_isa)i;
             return true;
         }
     return false;
@@ -55,8 +55,8 @@ bool dp_run_wants_result(const dp_run_options *options) {
             }                                                                                                          \
         return false;                                                                                                  \
     }
-PARSE(dp_parse_backend, df_backend, df_backend_name, DF_BACKEND_CUDA)
-PARSE(dp_parse_class, df_class, df_class_name, DF_CLASS_FAST)
+PARSE(dp_parse_backend, dflash_backend, dflash_backend_name, DFLASH_BACKEND_CUDA)
+PARSE(dp_parse_class, dflash_class, dflash_class_name, DFLASH_CLASS_FAST)
 
 /* The options that say what computes. 1: taken, 0: another word, -1: a usage error in *code. */
 static int take_engine_option(const char *command, const char *word, const char *value, dp_run_options *options,
@@ -76,7 +76,7 @@ static int take_engine_option(const char *command, const char *word, const char 
         good = dp_parse_class(value, &options->numeric_class);
         takes = "exact, cublas or fast";
     } else if (strcmp(word, "--products") == 0) {
-        good = df_products_parse(value, &options->products);
+        good = dflash_products_parse(value, &options->products);
         takes = "f32, tf32 or bf16";
     } else {
         return 0;
@@ -96,8 +96,8 @@ static bool takes_value(const char *word) {
 
 /* What cannot be written is said before the work, not after it. */
 static int check_out(const char *command, const char *path, int *code) {
-    df_error err;
-    if (dp_atomic_check(path, &err) == DF_OK) return 1;
+    dflash_error err;
+    if (dp_atomic_check(path, &err) == DFLASH_OK) return 1;
     *code = dp_report_error(command, &err);
     return -1;
 }

@@ -16,10 +16,10 @@ typedef struct dp_run_options {
     int report_count;
     bool json, list, help;
     long threads, device;
-    df_isa isa;
-    df_backend backend;
-    df_class numeric_class;
-    df_products products;
+    dflash_isa isa;
+    dflash_backend backend;
+    dflash_class numeric_class;
+    dflash_products products;
 } dp_run_options;
 
 #define DP_BACKEND_OPTIONS_HELP                                                                                        \
@@ -57,8 +57,8 @@ bool dp_run_wants_result(const dp_run_options *options);
 /* A device's number, 0 or more. */
 bool dp_parse_device(const char *value, long *out);
 /* The next three: false where there is no such name. */
-bool dp_parse_isa(const char *name, df_isa *isa);         /* generic, avx2, avx512 */
-bool dp_parse_backend(const char *name, df_backend *out); /* cpu, cuda */
-bool dp_parse_class(const char *name, df_class *out);     /* exact, cublas, fast */
+bool dp_parse_isa(const char *name, dflash_isa *isa);         /* generic, avx2, avx512 */
+bool dp_parse_backend(const char *name, dflash_backend *out); /* cpu, cuda */
+bool dp_parse_class(const char *name, dflash_class *out);     /* exact, cublas, fast */
 
 #endif

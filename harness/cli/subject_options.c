@@ -15,13 +15,14 @@ int dp_take_subject_option(const char *command, int argc, char **argv, int *inde
     return dp_take_option(command, argc, argv, index, known, sizeof known / sizeof *known, code);
 }
 
-static df_status find_case(const char *path, const char *name, dp_case_list *list, dp_run_setup *setup, df_error *err) {
+static dflash_status find_case(const char *path, const char *name, dp_case_list *list, dp_run_setup *setup,
+                               dflash_error *err) {
     const dp_case *found = NULL;
     TRY(dp_cases_read(path, list, err));
     for (int i = 0; i < list->count; i++)
         if (strcmp(list->item[i].name, name) == 0) found = &list->item[i];
     if (found == NULL)
-        return df_fail(err, DF_ERR_ARGUMENT, "cases.name",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "cases.name",
                        "%s has no case %s: expected the name of one of its %d cases. See dflash-parity gate --list.",
                        path, name, list->count);
     setup->checkpoint = found->checkpoint;
@@ -39,16 +40,16 @@ int dp_subject_resolve(const char *command, const dp_subject_options *options, d
         return dp_usage_error(command, "either --checkpoint and --oracle, or --case, is needed");
     if (options->cases != NULL && options->name == NULL) return dp_usage_error(command, "--cases belongs to --case");
     setup->has_precision = options->precision != NULL;
-    if (setup->has_precision && !df_precision_parse(options->precision, &setup->precision))
+    if (setup->has_precision && !dflash_precision_parse(options->precision, &setup->precision))
         return dp_usage_error(command, "--precision takes stored, f32, bf16, q8_0, q4_0, mixed or fc, found '%s'",
                               options->precision);
     setup->head = options->head;
     setup->checkpoint = options->checkpoint;
     setup->oracle = options->oracle;
     if (options->name == NULL) return DP_EXIT_PASS;
-    df_error err;
+    dflash_error err;
     const char *cases = options->cases != NULL ? options->cases : "fixtures/cases.json";
-    if (find_case(cases, options->name, &source->list, setup, &err) == DF_OK) return DP_EXIT_PASS;
+    if (find_case(cases, options->name, &source->list, setup, &err) == DFLASH_OK) return DP_EXIT_PASS;
     dp_subject_source_release(source);
     return dp_report_error(command, &err);
 }

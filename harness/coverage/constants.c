@@ -18,7 +18,7 @@ enum { PATH_SIZE = 4096, LARGEST_SOURCE = 4 << 20 };
 typedef struct reader {
     dp_constant_list *list;
     const char *file; /* below the folder */
-    df_error *err;
+    dflash_error *err;
 } reader;
 
 /* ---- Values ---------------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ static int64_t level(expression *e, int depth) {
     return left;
 }
 
-static df_status add(const reader *r, const char *name, size_t length, const char *value, const char *end) {
+static dflash_status add(const reader *r, const char *name, size_t length, const char *value, const char *end) {
     expression e = {value, end, r, false};
     dp_source_constant c = {.value = level(&e, 0)};
     skip_space(&e);
-    if (e.bad || e.at != e.end) return DF_OK;
+    if (e.bad || e.at != e.end) return DFLASH_OK;
     if (length >= sizeof c.name || strlen(r->file) >= sizeof c.file)
-        return df_fail(r->err, DF_ERR_REFUSED, "constants.name",
+        return df_fail(r->err, DFLASH_ERR_REFUSED, "constants.name",
                        "%s: the constant %.*s has a name, or its file a path, that is too long to be held. Shorten it.",
                        r->file, (int)length, name);
     memcpy(c.name, name, length);
@@ -112,7 +112,7 @@ static df_status add(const reader *r, const char *name, size_t length, const cha
     if (grown == NULL) return df_fail_memory(r->err, "the list of constants", sizeof *grown);
     r->list->item = grown;
     r->list->item[r->list->count++] = c;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Text -----------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ static const char *word_end(const char *at) {
 }
 
 /* NAME = VALUE, ... up to the closing brace. */
-static df_status read_enumerators(const reader *r, const char *at) {
+static dflash_status read_enumerators(const reader *r, const char *at) {
     const char *close = strchr(at, '}');
     while (close != NULL && at < close) {
         while (at < close && !isalpha((unsigned char)*at) && *at != '_') at++;
@@ -146,16 +146,16 @@ static df_status read_enumerators(const reader *r, const char *at) {
         const char *value = end;
         while (value < at && isspace((unsigned char)*value)) value++;
         if (value >= at || *value != '=') continue;
-        const df_status status = add(r, name, (size_t)(end - name), value + 1, at);
-        if (status != DF_OK) return status;
+        const dflash_status status = add(r, name, (size_t)(end - name), value + 1, at);
+        if (status != DFLASH_OK) return status;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status read_text(const reader *r, char *text) {
-    df_status status = DF_OK;
+static dflash_status read_text(const reader *r, char *text) {
+    dflash_status status = DFLASH_OK;
     blank_comments(text);
-    for (const char *at = text; status == DF_OK && *at != '\0'; at++) {
+    for (const char *at = text; status == DFLASH_OK && *at != '\0'; at++) {
         if (at > text && (isalnum((unsigned char)at[-1]) || at[-1] == '_')) continue;
         if (strncmp(at, "enum", 4) == 0 && word_end(at) == at + 4) {
             const char *open = at + strcspn(at, "{;)=");
@@ -177,18 +177,18 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
 /* The files of one kind; `below` is the path below `folder`, "" for the folder itself. */
-static df_status read_folder(const char *folder, const char *below, const char *kind, dp_constant_list *out,
-                             df_error *err) {
+static dflash_status read_folder(const char *folder, const char *below, const char *kind, dp_constant_list *out,
+                                 dflash_error *err) {
     char path[PATH_SIZE], file[PATH_SIZE];
     struct dirent **entry = NULL;
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     snprintf(path, sizeof path, "%s/%s", folder, below);
     const int n = scandir(path, &entry, is_visible, alphasort);
     if (n < 0)
-        return df_fail(err, DF_ERR_IO, "constants.folder",
+        return df_fail(err, DFLASH_ERR_IO, "constants.folder",
                        "The sources in %s cannot be listed: %s. Run the command from the root of the repository.", path,
                        strerror(errno));
-    for (int i = 0; status == DF_OK && i < n; i++) {
+    for (int i = 0; status == DFLASH_OK && i < n; i++) {
         const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
         struct stat info;
         const bool fits = snprintf(file, sizeof file, "%s%s%s", below, *below != '\0' ? "/" : "", name) < PATH_SIZE &&
@@ -200,7 +200,7 @@ static df_status read_folder(const char *folder, const char *below, const char *
             char *text = NULL;
             const reader r = {out, file, err};
             status = dp_text_file_read(path, LARGEST_SOURCE, &text, err);
-            if (status == DF_OK) status = read_text(&r, text);
+            if (status == DFLASH_OK) status = read_text(&r, text);
             free(text);
         }
     }
@@ -209,10 +209,10 @@ static df_status read_folder(const char *folder, const char *below, const char *
     return status;
 }
 
-df_status dp_constants_read(const char *folder, dp_constant_list *out, df_error *err) {
-    df_status status = DF_OK;
+dflash_status dp_constants_read(const char *folder, dp_constant_list *out, dflash_error *err) {
+    dflash_status status = DFLASH_OK;
     *out = (dp_constant_list){.item = NULL};
-    for (int i = 0; status == DF_OK && i < KINDS; i++) status = read_folder(folder, "", kinds[i], out, err);
+    for (int i = 0; status == DFLASH_OK && i < KINDS; i++) status = read_folder(folder, "", kinds[i], out, err);
     return status;
 }
 

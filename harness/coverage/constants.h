@@ -24,7 +24,7 @@ typedef struct dp_constant_list {
 /* Reads the .c, .h, .cu and .cuh files of `folder` and of the folders in it. What hangs on sizeof or on a parameter of
  * a template has no value of its own and is left out. Codes: "constants.folder", "constants.name" (one too long to be
  * held), and those of dp_text_file_read. Release *out whatever the outcome. */
-df_status dp_constants_read(const char *folder, dp_constant_list *out, df_error *err);
+dflash_status dp_constants_read(const char *folder, dp_constant_list *out, dflash_error *err);
 void dp_constants_release(dp_constant_list *list);
 
 #endif

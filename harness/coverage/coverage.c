@@ -76,7 +76,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Most keys that a row of the block sees in the layer. */
-static int64_t keys_in_sight(const df_config *c, const df_layer_config *layer, const int32_t *pos, int rows) {
+static int64_t keys_in_sight(const dflash_config *c, const dflash_layer_config *layer, const int32_t *pos, int rows) {
     int64_t most = 0;
     for (int row = rows - c->block; row < rows; row++) {
         int64_t seen = 0;
@@ -90,7 +90,7 @@ static int64_t keys_in_sight(const df_config *c, const df_layer_config *layer, c
     return most;
 }
 
-static void measure(const df_config *c, df_precision precision, const int32_t *pos, int rows,
+static void measure(const dflash_config *c, dflash_precision precision, const int32_t *pos, int rows,
                     int64_t value[QUANTITIES]) {
     const int64_t h = c->hidden, f = c->intermediate, q = (int64_t)c->n_heads * c->head_dim;
     const int64_t widest = larger(larger(h, f), q), fc = h * c->n_taps * h;
@@ -108,7 +108,7 @@ static void measure(const df_config *c, df_precision precision, const int32_t *p
     value[POSITION] = pos[rows - 1];
     value[HIDDEN] = h;
     value[INPUT] = larger(widest, h * c->n_taps);
-    value[OUTPUT] = larger(widest, c->family != DF_FAMILY_DFLASH ? c->vocab : 0);
+    value[OUTPUT] = larger(widest, c->family != DFLASH_FAMILY_DFLASH ? c->vocab : 0);
     value[INTERMEDIATE] = f;
     value[HEAD_DIM] = c->head_dim;
     value[QUERIES] = (int64_t)c->block * (c->n_heads / c->n_kv_heads);
@@ -117,11 +117,11 @@ static void measure(const df_config *c, df_precision precision, const int32_t *p
     value[SHARES] = value[SEGMENTS] * larger(1, smaller(c->n_heads, CHANNELS_MET / c->head_dim));
     value[KERNELS] = c->conv_group > 0 ? (int64_t)c->conv_kernel * (CHANNELS_MET / c->conv_group) : 0;
     value[ELEMENTS] = c->block * larger(h, f);
-    value[VOCAB] = c->family != DF_FAMILY_DFLASH ? c->vocab : 0;
+    value[VOCAB] = c->family != DFLASH_FAMILY_DFLASH ? c->vocab : 0;
     value[TOP_K] = c->selector_top_k;
     value[RANK] = larger(c->selector_rank, c->markov_rank);
     value[MATRICES] = 2 * (int64_t)c->n_layers; /* keys and values of every layer read the context's features */
-    value[CONVERTED] = precision != DF_PRECISION_STORED ? matrix : 0;
+    value[CONVERTED] = precision != DFLASH_PRECISION_STORED ? matrix : 0;
     value[WORDS] = matrix / 4; /* of bfloat16 */
 }
 
@@ -187,20 +187,20 @@ static const rule rules[] = {
      "a row of more than 8,192 channels takes the kernels that heads of odd sizes take"},
     {"cuda/persistent/program.h", "DC_MOST_KEY_SEGMENTS", NONE,
      "more take the other kernels; the suite cuda has one key in each of as many segments"},
-    {"cuda/persistent/many_*.cu", "OUTPUTS", OUTPUT, NULL},
-    {"cuda/persistent/many_*.cu", "ROWS", ROWS, NULL},
-    {"cuda/persistent/many_exact.cu", "STEP", INPUT, NULL},
-    {"cuda/persistent/many_fast.cu", "SLICE", NONE,
+    {"cuda/persistent/wide_*.cu", "OUTPUTS", OUTPUT, NULL},
+    {"cuda/persistent/wide_*.cu", "ROWS", ROWS, NULL},
+    {"cuda/persistent/wide_exact.cu", "STEP", INPUT, NULL},
+    {"cuda/persistent/wide_fast.cu", "SLICE", NONE,
      "rows that one buffer holds, one after another; a case of 4,097 rows has 3 MiB"},
     {"cuda/ops/matmul_*.cu", "OUTPUTS", OUTPUT, NULL},
     {"cuda/ops/matmul_*.cu", "ROWS", ROWS, NULL},
     {"cuda/persistent/packed.cu", "MOST_GROUPS", NONE,
      "groups of a product of 122,880 inputs; one with more takes the other kernels"},
-    {"cuda/persistent/resident.cu", "TILE_ROWS", ROWS, NULL},
-    {"cuda/persistent/resident.cu", "FEW_ROWS", ROWS, NULL},
+    {"cuda/persistent/persistent.cu", "TILE_ROWS", ROWS, NULL},
+    {"cuda/persistent/persistent.cu", "FEW_ROWS", ROWS, NULL},
     {"cuda/ops/rmsnorm.cu", "SMALL_ROW", HIDDEN, NULL},
     {"config/config_limits.h", "*", NONE, REFUSED},
-    {"include/dflash.h", "DF_MAX_*", NONE, REFUSED},
+    {"include/dflash.h", "DFLASH_MAX_*", NONE, REFUSED},
     {"draft/draft.c", "MOST_CONTEXT", NONE, REFUSED},
     {"model/draft_load.c", "SMALLEST_HEAD", NONE, REFUSED},
     {"heads/window.c", "*", NONE, REFUSED},
@@ -210,7 +210,7 @@ static const rule rules[] = {
     {"*", "*_TEXT_MAX", NONE, FORMAT},
     {"*", "*SHOWN*", NONE, FORMAT},
     {"*", "HEADER_MAX", NONE, REFUSED},
-    {"include/dflash.h", "DF_TENSOR_RANK", NONE, FORMAT},
+    {"include/dflash.h", "DFLASH_TENSOR_RANK", NONE, FORMAT},
     {"weights/head_find.c", "LIST_TEXT", NONE, FORMAT},
     {"config/config_keys.c", "FIRST_ROPE", NONE, "the number of a bit"},
     {"common/processors.c", "*", NONE, "a set of processors grows to what the system says"},
@@ -224,7 +224,7 @@ static const rule rules[] = {
     {"cuda/engine.cu", "CUBLAS_WORKSPACE", NONE, ALIGNED},
     {"engine/engine.c", "*", NONE, MEASURED},
     {"*/probe.*", "*", NONE, MEASURED},
-    {"common/pool.c", "LOOKS", NONE, "how long a worker looks for work before it sleeps"},
+    {"common/pool.c", "SPINS", NONE, "how long a worker looks for work before it sleeps"},
     {"cpu/vec16.h", "V16_OUTPUTS", NONE, LAYOUT},
     {"cpu/matmul.c", "WIDENED_ROW", NONE, LAYOUT},
     {"cpu/matmul.c", "STEPS", NONE, LAYOUT},
@@ -246,18 +246,18 @@ static const rule rules[] = {
     {"cuda/persistent/attend_fast.cuh", "DC_SCORE_BITS", NONE, LAYOUT},
     {"cuda/ops/attention.cu", "SIDE", NONE, LAYOUT},
     {"cuda/ops/attention.cu", "LEVELS", NONE, "levels of the tree over the segments of the largest head that is taken"},
-    {"cuda/persistent/finish_exact.cuh", "PAIR", NONE, LAYOUT},
-    {"cuda/persistent/finish_exact.cuh", "*", NONE,
+    {"cuda/persistent/epilogue_exact.cuh", "PAIR", NONE, LAYOUT},
+    {"cuda/persistent/epilogue_exact.cuh", "*", NONE,
      "a counter over segments, larger than any sum that takes it: asserted where it is"},
     {"cuda/persistent/device.cuh", "*", NONE,
      "a counter over segments, larger than any sum that takes it: asserted where it is"},
-    {"cuda/persistent/many_*.cu", "DEPTH", NONE,
+    {"cuda/persistent/wide_*.cu", "DEPTH", NONE,
      "levels of the tree over the groups of the largest product that is taken"},
-    {"cuda/persistent/many_exact.cu", "HALF", NONE, LAYOUT},
-    {"cuda/persistent/many_fast.cu", "PIECES", NONE, LAYOUT},
-    {"cuda/persistent/many_fast.cu", "TALL", NONE, LAYOUT},
-    {"cuda/persistent/many_fast.cu", "WIDE", NONE, LAYOUT},
-    {"cuda/persistent/produce_fast.cuh", "DC_LEAD", NONE, LAYOUT},
+    {"cuda/persistent/wide_exact.cu", "HALF", NONE, LAYOUT},
+    {"cuda/persistent/wide_fast.cu", "PIECES", NONE, LAYOUT},
+    {"cuda/persistent/wide_fast.cu", "TALL", NONE, LAYOUT},
+    {"cuda/persistent/wide_fast.cu", "WIDE", NONE, LAYOUT},
+    {"cuda/persistent/producer_fast.cuh", "DC_LEAD", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "DC_EXACT_*", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "DC_TURN", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "STEP", NONE, LAYOUT},
@@ -284,25 +284,25 @@ typedef struct measured {
     int64_t value[QUANTITIES];
 } measured;
 
-static df_status measure_case(const dp_case *item, measured *out, df_error *err) {
+static dflash_status measure_case(const dp_case *item, measured *out, dflash_error *err) {
     char path[PATH_SIZE];
-    df_config config;
+    dflash_config config;
     dp_oracle *oracle = NULL;
     dp_array pos = {.value = NULL};
     int32_t *whole = NULL;
     snprintf(path, sizeof path, "%s/config.json", item->checkpoint);
-    df_status status = df_config_read(path, &config, err);
-    if (status == DF_OK) status = dp_oracle_open(item->oracle, &oracle, err);
-    if (status == DF_OK) status = dp_oracle_input(oracle, "positions", &pos, err);
-    if (status == DF_OK && pos.count <= config.block)
-        status = df_fail(err, DF_ERR_REFUSED, "oracle.shape",
+    dflash_status status = dflash_config_read(path, &config, err);
+    if (status == DFLASH_OK) status = dp_oracle_open(item->oracle, &oracle, err);
+    if (status == DFLASH_OK) status = dp_oracle_input(oracle, "positions", &pos, err);
+    if (status == DFLASH_OK && pos.count <= config.block)
+        status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.shape",
                          "%s holds %lld positions, and its block alone has %d. Generate the oracle again.",
                          item->oracle, (long long)pos.count, config.block);
-    if (status == DF_OK) {
+    if (status == DFLASH_OK) {
         whole = malloc((size_t)pos.count * sizeof *whole);
         if (whole == NULL) status = df_fail_memory(err, "the positions", (size_t)pos.count * sizeof *whole);
     }
-    if (status == DF_OK) {
+    if (status == DFLASH_OK) {
         for (int64_t i = 0; i < pos.count; i++) whole[i] = (int32_t)pos.value[i];
         out->name = item->name;
         measure(&config, item->precision, whole, (int)pos.count, out->value);
@@ -362,20 +362,20 @@ static void add_constant(const dp_source_constant *constant, const dp_constant_l
     out->failed++;
 }
 
-df_status dp_coverage_measure(const dp_constant_list *constants, const dp_case_list *list, dp_coverage *out,
-                              df_error *err) {
+dflash_status dp_coverage_measure(const dp_constant_list *constants, const dp_case_list *list, dp_coverage *out,
+                                  dflash_error *err) {
     const size_t room = MOST_LINES * (size_t)constants->count + 1;
     measured *cases = calloc((size_t)list->count + 1, sizeof *cases);
     *out = (dp_coverage){.reach = calloc(room, sizeof *out->reach)};
-    df_status status = cases != NULL && out->reach != NULL
-                           ? DF_OK
-                           : df_fail_memory(err, "the coverage of constants", room * sizeof *out->reach);
-    for (int i = 0; status == DF_OK && i < list->count; i++)
+    dflash_status status = cases != NULL && out->reach != NULL
+                               ? DFLASH_OK
+                               : df_fail_memory(err, "the coverage of constants", room * sizeof *out->reach);
+    for (int i = 0; status == DFLASH_OK && i < list->count; i++)
         if (list->item[i].stored) status = measure_case(&list->item[i], &cases[out->cases++], err);
-    for (int i = 0; status == DF_OK && i < constants->count; i++)
+    for (int i = 0; status == DFLASH_OK && i < constants->count; i++)
         if (constants->item[i].value > 1) /* a step of one is crossed by everything */
             add_constant(&constants->item[i], constants, cases, out->cases, out);
-    for (int i = 0; status == DF_OK && i < DP_RANGES; i++)
+    for (int i = 0; status == DFLASH_OK && i < DP_RANGES; i++)
         find_range((quantity)(i + 1), cases, out->cases, &out->range[i]);
     free(cases);
     return status;

@@ -38,9 +38,9 @@ typedef struct dp_coverage {
 } dp_coverage;
 
 /* Measures the stored cases of the list by their configs and the positions in their oracles. Borrows the constants and
- * the list. Codes: those of df_config_read and dp_oracle_open. Release *out whatever the outcome. */
-df_status dp_coverage_measure(const dp_constant_list *constants, const dp_case_list *list, dp_coverage *out,
-                              df_error *err);
+ * the list. Codes: those of dflash_config_read and dp_oracle_open. Release *out whatever the outcome. */
+dflash_status dp_coverage_measure(const dp_constant_list *constants, const dp_case_list *list, dp_coverage *out,
+                                  dflash_error *err);
 void dp_coverage_release(dp_coverage *coverage);
 
 #endif

@@ -19,7 +19,7 @@ const char *dp_noticed_name(dp_noticed noticed) {
 /* ---- Steps ----------------------------------------------------------------------------------------------------------
  */
 
-static bool whole_up(df_config *c, int part) {
+static bool whole_up(dflash_config *c, int part) {
     int32_t *const at[] = {&c->hidden,        &c->n_heads,         &c->n_kv_heads,  &c->head_dim,
                            &c->intermediate,  &c->n_layers,        &c->n_taps,      &c->taps[0],
                            &c->vocab,         &c->n_target_layers, &c->conv_kernel, &c->conv_group,
@@ -29,30 +29,31 @@ static bool whole_up(df_config *c, int part) {
     return true;
 }
 
-static bool block_down(df_config *c, int part) {
+static bool block_down(dflash_config *c, int part) {
     (void)part;
     if (c->block == 1) return false;
     c->block--;
     return true;
 }
 
-static bool selector_vocab_down(df_config *c, int part) {
+static bool selector_vocab_down(dflash_config *c, int part) {
     (void)part;
     if (c->selector_vocab == 0) return false;
     c->selector_vocab--;
     return true;
 }
 
-static bool wide_up(df_config *c, int part) {
+static bool wide_up(dflash_config *c, int part) {
     int64_t *const at[] = {&c->max_position, &c->mask_token_id, &c->rope.original_max_position};
-    if (*at[part] == 0 || (part == 2 && c->rope.type != DF_ROPE_YARN && c->rope.type != DF_ROPE_LLAMA3)) return false;
+    if (*at[part] == 0 || (part == 2 && c->rope.type != DFLASH_ROPE_YARN && c->rope.type != DFLASH_ROPE_LLAMA3))
+        return false;
     *at[part] += 1;
     return true;
 }
 
 /* A real number moves by a sixteenth of itself. */
-static bool real_up(df_config *c, int part) {
-    const bool yarn = c->rope.type == DF_ROPE_YARN, llama3 = c->rope.type == DF_ROPE_LLAMA3;
+static bool real_up(dflash_config *c, int part) {
+    const bool yarn = c->rope.type == DFLASH_ROPE_YARN, llama3 = c->rope.type == DFLASH_ROPE_LLAMA3;
     const bool mscales =
         yarn && !c->rope.has_attention_factor && c->rope.mscale != 0.0 && c->rope.mscale_all_dim != 0.0;
     const struct {
@@ -60,7 +61,7 @@ static bool real_up(df_config *c, int part) {
         bool there;
     } at[] = {{&c->rms_eps, true},
               {&c->rope.theta, true},
-              {&c->rope.factor, c->rope.type != DF_ROPE_DEFAULT},
+              {&c->rope.factor, c->rope.type != DFLASH_ROPE_DEFAULT},
               {&c->rope.beta_fast, yarn},
               {&c->rope.beta_slow, yarn},
               {&c->rope.attention_factor, yarn && c->rope.has_attention_factor},
@@ -76,14 +77,14 @@ static bool real_up(df_config *c, int part) {
     return true;
 }
 
-static bool flip(df_config *c, int part) {
-    const bool yarn = c->rope.type == DF_ROPE_YARN;
+static bool flip(dflash_config *c, int part) {
+    const bool yarn = c->rope.type == DFLASH_ROPE_YARN;
     const struct {
         bool *value, there;
     } at[] = {{&c->attention_bias, true},
               {&c->rope.truncate, yarn},
               {&c->rope.has_attention_factor, yarn && c->rope.has_attention_factor},
-              {&c->confidence, c->family == DF_FAMILY_DSPARK},
+              {&c->confidence, c->family == DFLASH_FAMILY_DSPARK},
               {&c->confidence_with_markov, c->confidence}};
     if (!at[part].there) return false;
     *at[part].value = !*at[part].value;
@@ -91,40 +92,40 @@ static bool flip(df_config *c, int part) {
 }
 
 /* The next member of an enumeration. */
-static bool other_family(df_config *c, int part) {
+static bool other_family(dflash_config *c, int part) {
     (void)part;
-    c->family = (df_family)((c->family + 1) % (DF_FAMILY_DFLASH2 + 1));
+    c->family = (dflash_family)((c->family + 1) % (DFLASH_FAMILY_DFLASH2 + 1));
     return true;
 }
 
-static bool other_rope(df_config *c, int part) {
+static bool other_rope(dflash_config *c, int part) {
     (void)part;
-    if (c->rope.type == DF_ROPE_DEFAULT) c->rope.factor = 2.0;
-    c->rope.type = c->rope.type == DF_ROPE_DEFAULT ? DF_ROPE_LINEAR : DF_ROPE_DEFAULT;
+    if (c->rope.type == DFLASH_ROPE_DEFAULT) c->rope.factor = 2.0;
+    c->rope.type = c->rope.type == DFLASH_ROPE_DEFAULT ? DFLASH_ROPE_LINEAR : DFLASH_ROPE_DEFAULT;
     return true;
 }
 
-static bool other_harvest(df_config *c, int part) {
+static bool other_harvest(dflash_config *c, int part) {
     (void)part;
-    if (c->family == DF_FAMILY_DFLASH) return false; /* its oracles have no output head, and nothing is drafted */
-    c->harvest = c->harvest == DF_HARVEST_SHIFTED ? DF_HARVEST_MASK_FILL : DF_HARVEST_SHIFTED;
+    if (c->family == DFLASH_FAMILY_DFLASH) return false; /* its oracles have no output head, and nothing is drafted */
+    c->harvest = c->harvest == DFLASH_HARVEST_SHIFTED ? DFLASH_HARVEST_MASK_FILL : DFLASH_HARVEST_SHIFTED;
     return true;
 }
 
-static bool other_markov(df_config *c, int part) {
+static bool other_markov(dflash_config *c, int part) {
     (void)part;
-    if (c->family != DF_FAMILY_DSPARK) return false;
-    c->markov = (df_markov_kind)((c->markov + 1) % (DF_MARKOV_RNN + 1));
+    if (c->family != DFLASH_FAMILY_DSPARK) return false;
+    c->markov = (dflash_markov_kind)((c->markov + 1) % (DFLASH_MARKOV_RNN + 1));
     return true;
 }
 
-static bool fewer_rotated(df_config *c, int part) {
+static bool fewer_rotated(dflash_config *c, int part) {
     (void)part;
     c->rope.rotary_dim -= 2;
     return c->rope.rotary_dim > 0;
 }
 
-static bool taps_swapped(df_config *c, int part) {
+static bool taps_swapped(dflash_config *c, int part) {
     (void)part;
     if (c->n_taps < 2) return false;
     const int32_t first = c->taps[0];
@@ -144,9 +145,9 @@ typedef enum layer_part {
     KIND
 } layer_part;
 
-static bool layer_step(df_config *c, int part) {
+static bool layer_step(dflash_config *c, int part) {
     for (int i = 0; i < c->n_layers; i++) {
-        df_layer_config *layer = &c->layer[i];
+        dflash_layer_config *layer = &c->layer[i];
         const bool slides = part != FULL_CAUSAL && part != FULL_LOOSE;
         if (part == KIND) {
             layer->sliding = !layer->sliding;
@@ -235,24 +236,26 @@ static void first_failure(const dp_result *result, dp_sensitivity *out) {
         snprintf(out->where, sizeof out->where, "%s%s", stage->name, stage->pass ? " alone" : "");
         return;
     }
-    for (int i = 0; i < result->arm_count; i++)
-        if (!result->arm[i].identical) snprintf(out->where, sizeof out->where, "%s", result->arm[i].name);
+    for (int i = 0; i < result->variant_count; i++)
+        if (!result->variant[i].identical) snprintf(out->where, sizeof out->where, "%s", result->variant[i].name);
 }
 
-static df_status read_config(const dp_case *item, df_config *config, df_error *err) {
+static dflash_status read_config(const dp_case *item, dflash_config *config, dflash_error *err) {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/config.json", item->checkpoint);
-    return df_config_read(path, config, err);
+    return dflash_config_read(path, config, err);
 }
 
 /* The record of the oracle's file against the changed config. */
-static df_status ask_geometry(const dp_case *item, const df_config *altered, dp_sensitivity *out, df_error *err) {
+static dflash_status ask_geometry(const dp_case *item, const dflash_config *altered, dp_sensitivity *out,
+                                  dflash_error *err) {
     dp_oracle *oracle = NULL;
-    df_error found;
+    dflash_error found;
     cJSON *record = dp_geometry_of(altered);
-    df_status status = record != NULL ? dp_oracle_open(item->oracle, &oracle, err)
-                                      : df_fail_memory(err, "a geometry record", sizeof *altered);
-    if (status == DF_OK && dp_geometry_check(record, dp_oracle_geometry(oracle), item->oracle, &found) != DF_OK) {
+    dflash_status status = record != NULL ? dp_oracle_open(item->oracle, &oracle, err)
+                                          : df_fail_memory(err, "a geometry record", sizeof *altered);
+    if (status == DFLASH_OK &&
+        dp_geometry_check(record, dp_oracle_geometry(oracle), item->oracle, &found) != DFLASH_OK) {
         out->noticed = DP_NOTICED_GEOMETRY;
         snprintf(out->where, sizeof out->where, "%s", found.code);
     }
@@ -261,15 +264,15 @@ static df_status ask_geometry(const dp_case *item, const df_config *altered, dp_
     return status;
 }
 
-df_status dp_sensitivity_of(const dp_case *item, const dp_field *field, bool *applies, dp_sensitivity *out,
-                            df_error *err) {
-    df_config altered;
+dflash_status dp_sensitivity_of(const dp_case *item, const dp_field *field, bool *applies, dp_sensitivity *out,
+                                dflash_error *err) {
+    dflash_config altered;
     *out = (dp_sensitivity){.noticed = DP_NOTICED_NEVER};
     *applies = false;
-    const df_status status = read_config(item, &altered, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = read_config(item, &altered, err);
+    if (status != DFLASH_OK) return status;
     *applies = field->step(&altered, field->part);
-    if (!*applies) return DF_OK;
+    if (!*applies) return DFLASH_OK;
     const dp_check_options options = {.checkpoint = item->checkpoint,
                                       .head = item->head,
                                       .oracle = item->oracle,
@@ -289,5 +292,5 @@ df_status dp_sensitivity_of(const dp_case *item, const dp_field *field, bool *ap
     if (broken) *err = result.error;
     dp_result_release(&result);
     if (broken) return err->status;
-    return passed ? ask_geometry(item, &altered, out, err) : DF_OK;
+    return passed ? ask_geometry(item, &altered, out, err) : DFLASH_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * sensitivity.h - does a case notice when the drafter reads one field of its config otherwise?
  *
- * Every field of df_config has a step: the nearest other value that it could be mistaken for. The drafter is loaded
+ * Every field of dflash_config has a step: the nearest other value that it could be mistaken for. The drafter is loaded
  * with that one field changed and judged against the case's oracle, which stays as it is. A field whose change passes
  * everywhere is one that the stored cases do not check.
  */
@@ -16,7 +16,7 @@ typedef enum dp_noticed {
     DP_NOTICED_NEVER = 0, /* no code computes with the field and no record states it */
     DP_NOTICED_GEOMETRY,  /* the oracle's geometry record alone: no value depends on it */
     DP_NOTICED_CENSUS,    /* the weights do not fit: the drafter cannot be loaded */
-    DP_NOTICED_VALUES     /* a stage is outside its bar or its bound, or a run stops */
+    DP_NOTICED_VALUES     /* a stage is outside its limit or its bound, or a run stops */
 } dp_noticed;
 const char *dp_noticed_name(dp_noticed noticed); /* "never", "geometry", "census", "values" */
 
@@ -25,7 +25,7 @@ typedef struct dp_field {
     const char *name;    /* "rope.theta", "layer.window + 1" */
     dp_noticed expected; /* what must notice at least */
     /* Takes the step in a copy of the config; false: this config has no such field, or no such step. */
-    bool (*step)(df_config *config, int part);
+    bool (*step)(dflash_config *config, int part);
     int part; /* which of the fields that share `step` */
 } dp_field;
 
@@ -38,7 +38,7 @@ typedef struct dp_sensitivity {
 } dp_sensitivity;
 
 /* Judges `item` with one field changed. *applies is false where the case has no such field; *out is empty then. */
-df_status dp_sensitivity_of(const dp_case *item, const dp_field *field, bool *applies, dp_sensitivity *out,
-                            df_error *err);
+dflash_status dp_sensitivity_of(const dp_case *item, const dp_field *field, bool *applies, dp_sensitivity *out,
+                                dflash_error *err);
 
 #endif

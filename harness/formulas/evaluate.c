@@ -10,140 +10,140 @@
  */
 
 static void refer(dp_references *r, int stage, int layer) {
-    r->item[r->count++] = (dp_reference){(df_stage)stage, layer};
+    r->item[r->count++] = (dp_reference){(dflash_stage)stage, layer};
 }
 
 /* The residual stream before layer `layer`. */
 static void refer_stream(dp_references *r, bool embedded, int layer) {
     if (layer == 0)
-        refer(r, embedded ? DF_STAGE_INPUT : DP_NOISE, -1);
+        refer(r, embedded ? DFLASH_STAGE_INPUT : DP_NOISE, -1);
     else
-        refer(r, DF_STAGE_LAYER_OUT, layer - 1);
+        refer(r, DFLASH_STAGE_LAYER_OUT, layer - 1);
 }
 
-dp_references dp_stage_inputs(const df_config *c, bool embedded, df_stage stage, int l) {
-    const bool convolved = c->family == DF_FAMILY_DFLASH2;
-    const df_stage n = convolved ? DF_STAGE_ATTN_CONV_IN : DF_STAGE_ATTN_NORM;
-    const df_stage m = convolved ? DF_STAGE_MLP_CONV_IN : DF_STAGE_MLP_NORM;
+dp_references dp_stage_inputs(const dflash_config *c, bool embedded, dflash_stage stage, int l) {
+    const bool convolved = c->family == DFLASH_FAMILY_DFLASH2;
+    const dflash_stage n = convolved ? DFLASH_STAGE_ATTN_CONV_IN : DFLASH_STAGE_ATTN_NORM;
+    const dflash_stage m = convolved ? DFLASH_STAGE_MLP_CONV_IN : DFLASH_STAGE_MLP_NORM;
     dp_references r = {.count = 0};
     switch (stage) {
-    case DF_STAGE_CTX_FC:
+    case DFLASH_STAGE_CTX_FC:
         refer(&r, DP_TAPS, -1);
         break;
-    case DF_STAGE_CTX_FEATURES:
-        refer(&r, DF_STAGE_CTX_FC, -1);
+    case DFLASH_STAGE_CTX_FEATURES:
+        refer(&r, DFLASH_STAGE_CTX_FC, -1);
         break;
-    case DF_STAGE_ROPE_COS:
-    case DF_STAGE_ROPE_SIN:
-        refer(&r, DF_STAGE_ROPE_INV_FREQ, -1);
+    case DFLASH_STAGE_ROPE_COS:
+    case DFLASH_STAGE_ROPE_SIN:
+        refer(&r, DFLASH_STAGE_ROPE_INV_FREQ, -1);
         break;
-    case DF_STAGE_ATTN_NORM:
+    case DFLASH_STAGE_ATTN_NORM:
         refer_stream(&r, embedded, l);
         break;
-    case DF_STAGE_ATTN_CONV_DYN:
-        refer(&r, DF_STAGE_ATTN_NORM, l);
+    case DFLASH_STAGE_ATTN_CONV_DYN:
+        refer(&r, DFLASH_STAGE_ATTN_NORM, l);
         break;
-    case DF_STAGE_ATTN_CONV_IN:
-        refer(&r, DF_STAGE_ATTN_NORM, l);
-        refer(&r, DF_STAGE_ATTN_CONV_DYN, l);
+    case DFLASH_STAGE_ATTN_CONV_IN:
+        refer(&r, DFLASH_STAGE_ATTN_NORM, l);
+        refer(&r, DFLASH_STAGE_ATTN_CONV_DYN, l);
         break;
-    case DF_STAGE_ATTN_Q_PROJ:
+    case DFLASH_STAGE_ATTN_Q_PROJ:
         refer(&r, n, l);
         break;
-    case DF_STAGE_ATTN_K_PROJ:
-    case DF_STAGE_ATTN_V:
+    case DFLASH_STAGE_ATTN_K_PROJ:
+    case DFLASH_STAGE_ATTN_V:
         refer(&r, n, l);
-        refer(&r, DF_STAGE_CTX_FEATURES, -1);
+        refer(&r, DFLASH_STAGE_CTX_FEATURES, -1);
         break;
-    case DF_STAGE_ATTN_Q_NORM:
-        refer(&r, DF_STAGE_ATTN_Q_PROJ, l);
+    case DFLASH_STAGE_ATTN_Q_NORM:
+        refer(&r, DFLASH_STAGE_ATTN_Q_PROJ, l);
         break;
-    case DF_STAGE_ATTN_K_NORM:
-        refer(&r, DF_STAGE_ATTN_K_PROJ, l);
+    case DFLASH_STAGE_ATTN_K_NORM:
+        refer(&r, DFLASH_STAGE_ATTN_K_PROJ, l);
         break;
-    case DF_STAGE_ATTN_Q_ROPE:
-    case DF_STAGE_ATTN_K_ROPE:
-        refer(&r, stage == DF_STAGE_ATTN_Q_ROPE ? DF_STAGE_ATTN_Q_NORM : DF_STAGE_ATTN_K_NORM, l);
-        refer(&r, DF_STAGE_ROPE_COS, -1);
-        refer(&r, DF_STAGE_ROPE_SIN, -1);
+    case DFLASH_STAGE_ATTN_Q_ROPE:
+    case DFLASH_STAGE_ATTN_K_ROPE:
+        refer(&r, stage == DFLASH_STAGE_ATTN_Q_ROPE ? DFLASH_STAGE_ATTN_Q_NORM : DFLASH_STAGE_ATTN_K_NORM, l);
+        refer(&r, DFLASH_STAGE_ROPE_COS, -1);
+        refer(&r, DFLASH_STAGE_ROPE_SIN, -1);
         break;
-    case DF_STAGE_ATTN_CONTEXT:
-        refer(&r, DF_STAGE_ATTN_Q_ROPE, l);
-        refer(&r, DF_STAGE_ATTN_K_ROPE, l);
-        refer(&r, DF_STAGE_ATTN_V, l);
+    case DFLASH_STAGE_ATTN_CONTEXT:
+        refer(&r, DFLASH_STAGE_ATTN_Q_ROPE, l);
+        refer(&r, DFLASH_STAGE_ATTN_K_ROPE, l);
+        refer(&r, DFLASH_STAGE_ATTN_V, l);
         break;
-    case DF_STAGE_ATTN_O_PROJ:
-        refer(&r, DF_STAGE_ATTN_CONTEXT, l);
+    case DFLASH_STAGE_ATTN_O_PROJ:
+        refer(&r, DFLASH_STAGE_ATTN_CONTEXT, l);
         break;
-    case DF_STAGE_ATTN_CONV_OUT:
-        refer(&r, DF_STAGE_ATTN_O_PROJ, l);
-        refer(&r, DF_STAGE_ATTN_CONV_DYN, l);
+    case DFLASH_STAGE_ATTN_CONV_OUT:
+        refer(&r, DFLASH_STAGE_ATTN_O_PROJ, l);
+        refer(&r, DFLASH_STAGE_ATTN_CONV_DYN, l);
         break;
-    case DF_STAGE_ATTN_RESIDUAL:
+    case DFLASH_STAGE_ATTN_RESIDUAL:
         refer_stream(&r, embedded, l);
-        refer(&r, convolved ? DF_STAGE_ATTN_CONV_OUT : DF_STAGE_ATTN_O_PROJ, l);
+        refer(&r, convolved ? DFLASH_STAGE_ATTN_CONV_OUT : DFLASH_STAGE_ATTN_O_PROJ, l);
         break;
-    case DF_STAGE_MLP_NORM:
-        refer(&r, DF_STAGE_ATTN_RESIDUAL, l);
+    case DFLASH_STAGE_MLP_NORM:
+        refer(&r, DFLASH_STAGE_ATTN_RESIDUAL, l);
         break;
-    case DF_STAGE_MLP_CONV_DYN:
-        refer(&r, DF_STAGE_MLP_NORM, l);
+    case DFLASH_STAGE_MLP_CONV_DYN:
+        refer(&r, DFLASH_STAGE_MLP_NORM, l);
         break;
-    case DF_STAGE_MLP_CONV_IN:
-        refer(&r, DF_STAGE_MLP_NORM, l);
-        refer(&r, DF_STAGE_MLP_CONV_DYN, l);
+    case DFLASH_STAGE_MLP_CONV_IN:
+        refer(&r, DFLASH_STAGE_MLP_NORM, l);
+        refer(&r, DFLASH_STAGE_MLP_CONV_DYN, l);
         break;
-    case DF_STAGE_MLP_GATE:
-    case DF_STAGE_MLP_UP:
+    case DFLASH_STAGE_MLP_GATE:
+    case DFLASH_STAGE_MLP_UP:
         refer(&r, m, l);
         break;
-    case DF_STAGE_MLP_ACT:
-        refer(&r, DF_STAGE_MLP_GATE, l);
-        refer(&r, DF_STAGE_MLP_UP, l);
+    case DFLASH_STAGE_MLP_ACT:
+        refer(&r, DFLASH_STAGE_MLP_GATE, l);
+        refer(&r, DFLASH_STAGE_MLP_UP, l);
         break;
-    case DF_STAGE_MLP_DOWN:
-        refer(&r, DF_STAGE_MLP_ACT, l);
+    case DFLASH_STAGE_MLP_DOWN:
+        refer(&r, DFLASH_STAGE_MLP_ACT, l);
         break;
-    case DF_STAGE_MLP_CONV_OUT:
-        refer(&r, DF_STAGE_MLP_DOWN, l);
-        refer(&r, DF_STAGE_MLP_CONV_DYN, l);
+    case DFLASH_STAGE_MLP_CONV_OUT:
+        refer(&r, DFLASH_STAGE_MLP_DOWN, l);
+        refer(&r, DFLASH_STAGE_MLP_CONV_DYN, l);
         break;
-    case DF_STAGE_LAYER_OUT:
-        refer(&r, DF_STAGE_ATTN_RESIDUAL, l);
-        refer(&r, convolved ? DF_STAGE_MLP_CONV_OUT : DF_STAGE_MLP_DOWN, l);
+    case DFLASH_STAGE_LAYER_OUT:
+        refer(&r, DFLASH_STAGE_ATTN_RESIDUAL, l);
+        refer(&r, convolved ? DFLASH_STAGE_MLP_CONV_OUT : DFLASH_STAGE_MLP_DOWN, l);
         break;
-    case DF_STAGE_FINAL:
-        refer(&r, DF_STAGE_LAYER_OUT, c->n_layers - 1);
+    case DFLASH_STAGE_FINAL:
+        refer(&r, DFLASH_STAGE_LAYER_OUT, c->n_layers - 1);
         break;
-    case DF_STAGE_LOGITS:
-    case DF_STAGE_SELECT_HIDDEN:
-        refer(&r, DF_STAGE_FINAL, -1);
+    case DFLASH_STAGE_LOGITS:
+    case DFLASH_STAGE_SELECT_HIDDEN:
+        refer(&r, DFLASH_STAGE_FINAL, -1);
         break;
-    case DF_STAGE_SELECT_TOPK_VALUES:
-    case DF_STAGE_SELECT_TOPK_IDS:
-        refer(&r, DF_STAGE_LOGITS, -1);
+    case DFLASH_STAGE_SELECT_TOPK_VALUES:
+    case DFLASH_STAGE_SELECT_TOPK_IDS:
+        refer(&r, DFLASH_STAGE_LOGITS, -1);
         break;
-    case DF_STAGE_SELECT_SCORES:
-        refer(&r, DF_STAGE_SELECT_TOPK_VALUES, -1);
-        refer(&r, DF_STAGE_SELECT_TOPK_IDS, -1);
-        refer(&r, DF_STAGE_SELECT_HIDDEN, -1);
-        refer(&r, DF_STAGE_SELECT_PATH, -1);
+    case DFLASH_STAGE_SELECT_SCORES:
+        refer(&r, DFLASH_STAGE_SELECT_TOPK_VALUES, -1);
+        refer(&r, DFLASH_STAGE_SELECT_TOPK_IDS, -1);
+        refer(&r, DFLASH_STAGE_SELECT_HIDDEN, -1);
+        refer(&r, DFLASH_STAGE_SELECT_PATH, -1);
         break;
-    case DF_STAGE_SELECT_PATH:
-        refer(&r, DF_STAGE_SELECT_SCORES, -1);
-        refer(&r, DF_STAGE_SELECT_TOPK_IDS, -1);
+    case DFLASH_STAGE_SELECT_PATH:
+        refer(&r, DFLASH_STAGE_SELECT_SCORES, -1);
+        refer(&r, DFLASH_STAGE_SELECT_TOPK_IDS, -1);
         break;
-    case DF_STAGE_MARKOV_LOGITS:
-        refer(&r, DF_STAGE_LOGITS, -1);
-        refer(&r, DF_STAGE_FINAL, -1);
-        refer(&r, DF_STAGE_MARKOV_TOKENS, -1);
+    case DFLASH_STAGE_MARKOV_LOGITS:
+        refer(&r, DFLASH_STAGE_LOGITS, -1);
+        refer(&r, DFLASH_STAGE_FINAL, -1);
+        refer(&r, DFLASH_STAGE_MARKOV_TOKENS, -1);
         break;
-    case DF_STAGE_MARKOV_TOKENS:
-        refer(&r, DF_STAGE_MARKOV_LOGITS, -1);
+    case DFLASH_STAGE_MARKOV_TOKENS:
+        refer(&r, DFLASH_STAGE_MARKOV_LOGITS, -1);
         break;
-    case DF_STAGE_CONFIDENCE_RAW:
-        refer(&r, DF_STAGE_FINAL, -1);
-        if (c->confidence_with_markov) refer(&r, DF_STAGE_MARKOV_TOKENS, -1);
+    case DFLASH_STAGE_CONFIDENCE_RAW:
+        refer(&r, DFLASH_STAGE_FINAL, -1);
+        if (c->confidence_with_markov) refer(&r, DFLASH_STAGE_MARKOV_TOKENS, -1);
         break;
     default:
         break; /* the frequencies come from the config alone, the block from the table */
@@ -151,9 +151,9 @@ dp_references dp_stage_inputs(const df_config *c, bool embedded, df_stage stage,
     return r;
 }
 
-bool dp_evaluable(df_stage stage) { return stage != DF_STAGE_CONFIDENCE_WINDOW; }
+bool dp_evaluable(dflash_stage stage) { return stage != DFLASH_STAGE_CONFIDENCE_WINDOW; }
 
-static df_status find_inputs(dp_job *job, df_error *err) {
+static dflash_status find_inputs(dp_job *job, dflash_error *err) {
     const dp_references r = dp_stage_inputs(job->c, job->e->embedding != NULL, job->spec->stage, job->spec->layer);
     for (int i = 0; i < r.count; i++) {
         const int stage = (int)r.item[i].stage;
@@ -162,14 +162,14 @@ static df_status find_inputs(dp_job *job, df_error *err) {
             continue;
         }
         const dp_stage_value *value = dp_stage_values_find(job->e->values, r.item[i].stage, r.item[i].layer);
-        char name[DF_STAGE_NAME_MAX];
+        char name[DFLASH_STAGE_NAME_MAX];
         if (value == NULL)
-            return df_fail(err, DF_ERR_ARGUMENT, "evaluate.input",
+            return df_fail(err, DFLASH_ERR_ARGUMENT, "evaluate.input",
                            "%s is evaluated from %s, whose values are not there. Give the stages before it.",
-                           job->spec->name, df_stage_name(r.item[i].stage, r.item[i].layer, name));
+                           job->spec->name, dflash_stage_name(r.item[i].stage, r.item[i].layer, name));
         job->in[i] = value->value;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* A rounded weight is shared by all rows, a rounded activation by all columns. */
@@ -178,38 +178,38 @@ static int64_t operand_group(const dp_operands *operands, const dp_stage_spec *s
     return operands->second > 0.0 ? dp_dims_product(spec->rank, spec->dim) / spec->dim[0] : 1;
 }
 
-int64_t dp_evaluate_group(const dp_class_model *m, const df_config *c, const dp_stage_spec *spec) {
+int64_t dp_evaluate_group(const dp_class_model *m, const dflash_config *c, const dp_stage_spec *spec) {
     const int64_t product = operand_group(&m->product, spec), attention = operand_group(&m->attention, spec);
     switch (spec->stage) {
-    case DF_STAGE_ATTN_Q_NORM:
-    case DF_STAGE_ATTN_K_NORM:
+    case DFLASH_STAGE_ATTN_Q_NORM:
+    case DFLASH_STAGE_ATTN_K_NORM:
         return c->head_dim;
-    case DF_STAGE_ATTN_CONTEXT:
+    case DFLASH_STAGE_ATTN_CONTEXT:
         return attention > c->head_dim ? attention : c->head_dim;
-    case DF_STAGE_CTX_FEATURES:
-    case DF_STAGE_INPUT: /* the scale as it is held */
-    case DF_STAGE_ATTN_NORM:
-    case DF_STAGE_MLP_NORM:
-    case DF_STAGE_FINAL:
+    case DFLASH_STAGE_CTX_FEATURES:
+    case DFLASH_STAGE_INPUT: /* the scale as it is held */
+    case DFLASH_STAGE_ATTN_NORM:
+    case DFLASH_STAGE_MLP_NORM:
+    case DFLASH_STAGE_FINAL:
         return c->hidden;
-    case DF_STAGE_ROPE_INV_FREQ:
-    case DF_STAGE_SELECT_SCORES:
+    case DFLASH_STAGE_ROPE_INV_FREQ:
+    case DFLASH_STAGE_SELECT_SCORES:
         return spec->dim[spec->rank - 1];
-    case DF_STAGE_MARKOV_LOGITS:
-        return c->markov == DF_MARKOV_VANILLA || product > 1 ? product : spec->dim[spec->rank - 1];
-    case DF_STAGE_CTX_FC:
-    case DF_STAGE_ATTN_CONV_DYN:
-    case DF_STAGE_ATTN_Q_PROJ:
-    case DF_STAGE_ATTN_K_PROJ:
-    case DF_STAGE_ATTN_V:
-    case DF_STAGE_ATTN_O_PROJ:
-    case DF_STAGE_MLP_CONV_DYN:
-    case DF_STAGE_MLP_GATE:
-    case DF_STAGE_MLP_UP:
-    case DF_STAGE_MLP_DOWN:
-    case DF_STAGE_LOGITS:
-    case DF_STAGE_SELECT_HIDDEN:
-    case DF_STAGE_CONFIDENCE_RAW:
+    case DFLASH_STAGE_MARKOV_LOGITS:
+        return c->markov == DFLASH_MARKOV_VANILLA || product > 1 ? product : spec->dim[spec->rank - 1];
+    case DFLASH_STAGE_CTX_FC:
+    case DFLASH_STAGE_ATTN_CONV_DYN:
+    case DFLASH_STAGE_ATTN_Q_PROJ:
+    case DFLASH_STAGE_ATTN_K_PROJ:
+    case DFLASH_STAGE_ATTN_V:
+    case DFLASH_STAGE_ATTN_O_PROJ:
+    case DFLASH_STAGE_MLP_CONV_DYN:
+    case DFLASH_STAGE_MLP_GATE:
+    case DFLASH_STAGE_MLP_UP:
+    case DFLASH_STAGE_MLP_DOWN:
+    case DFLASH_STAGE_LOGITS:
+    case DFLASH_STAGE_SELECT_HIDDEN:
+    case DFLASH_STAGE_CONFIDENCE_RAW:
         return product;
     default:
         return 1;
@@ -255,7 +255,7 @@ static void set_norm(dp_job *job, const float *weight, int width) {
     job->width = width;
 }
 
-static void set_conv(dp_job *job, const df_conv_weights *conv, df_stage dyn) {
+static void set_conv(dp_job *job, const df_conv_weights *conv, dflash_stage dyn) {
     if (job->spec->stage == dyn) {
         set_product(job, product_element, &conv->projection, NULL);
         return;
@@ -267,57 +267,57 @@ static void set_conv(dp_job *job, const df_conv_weights *conv, df_stage dyn) {
 static void set_layer(dp_job *job) {
     const df_layer_weights *w = &job->e->draft->weights.layer[job->spec->layer];
     switch (job->spec->stage) {
-    case DF_STAGE_ATTN_NORM:
+    case DFLASH_STAGE_ATTN_NORM:
         set_norm(job, w->input_norm, job->c->hidden);
         break;
-    case DF_STAGE_ATTN_CONV_DYN:
-    case DF_STAGE_ATTN_CONV_IN:
-    case DF_STAGE_ATTN_CONV_OUT:
-        set_conv(job, &w->attn_conv, DF_STAGE_ATTN_CONV_DYN);
+    case DFLASH_STAGE_ATTN_CONV_DYN:
+    case DFLASH_STAGE_ATTN_CONV_IN:
+    case DFLASH_STAGE_ATTN_CONV_OUT:
+        set_conv(job, &w->attn_conv, DFLASH_STAGE_ATTN_CONV_DYN);
         break;
-    case DF_STAGE_ATTN_Q_PROJ:
+    case DFLASH_STAGE_ATTN_Q_PROJ:
         set_product(job, product_element, &w->q, w->q_bias);
         break;
-    case DF_STAGE_ATTN_K_PROJ:
+    case DFLASH_STAGE_ATTN_K_PROJ:
         set_product(job, key_element, &w->k, w->k_bias);
         break;
-    case DF_STAGE_ATTN_V:
+    case DFLASH_STAGE_ATTN_V:
         set_product(job, key_element, &w->v, w->v_bias);
         break;
-    case DF_STAGE_ATTN_Q_NORM:
+    case DFLASH_STAGE_ATTN_Q_NORM:
         set_norm(job, w->q_norm, job->c->head_dim);
         break;
-    case DF_STAGE_ATTN_K_NORM:
+    case DFLASH_STAGE_ATTN_K_NORM:
         set_norm(job, w->k_norm, job->c->head_dim);
         break;
-    case DF_STAGE_ATTN_Q_ROPE:
-    case DF_STAGE_ATTN_K_ROPE:
+    case DFLASH_STAGE_ATTN_Q_ROPE:
+    case DFLASH_STAGE_ATTN_K_ROPE:
         job->element = dp_rotated_element;
         break;
-    case DF_STAGE_ATTN_CONTEXT:
+    case DFLASH_STAGE_ATTN_CONTEXT:
         job->element = dp_attention_element;
         break;
-    case DF_STAGE_ATTN_O_PROJ:
+    case DFLASH_STAGE_ATTN_O_PROJ:
         set_product(job, product_element, &w->o, w->o_bias);
         break;
-    case DF_STAGE_MLP_NORM:
+    case DFLASH_STAGE_MLP_NORM:
         set_norm(job, w->post_norm, job->c->hidden);
         break;
-    case DF_STAGE_MLP_CONV_DYN:
-    case DF_STAGE_MLP_CONV_IN:
-    case DF_STAGE_MLP_CONV_OUT:
-        set_conv(job, &w->mlp_conv, DF_STAGE_MLP_CONV_DYN);
+    case DFLASH_STAGE_MLP_CONV_DYN:
+    case DFLASH_STAGE_MLP_CONV_IN:
+    case DFLASH_STAGE_MLP_CONV_OUT:
+        set_conv(job, &w->mlp_conv, DFLASH_STAGE_MLP_CONV_DYN);
         break;
-    case DF_STAGE_MLP_GATE:
+    case DFLASH_STAGE_MLP_GATE:
         set_product(job, product_element, &w->gate, NULL);
         break;
-    case DF_STAGE_MLP_UP:
+    case DFLASH_STAGE_MLP_UP:
         set_product(job, product_element, &w->up, NULL);
         break;
-    case DF_STAGE_MLP_ACT:
+    case DFLASH_STAGE_MLP_ACT:
         job->element = dp_act_element;
         break;
-    case DF_STAGE_MLP_DOWN:
+    case DFLASH_STAGE_MLP_DOWN:
         set_product(job, product_element, &w->down, NULL);
         break;
     default: /* the two residual sums */
@@ -326,36 +326,36 @@ static void set_layer(dp_job *job) {
     }
 }
 
-static df_status set_up(dp_job *job, dp_scratch *scratch, df_error *err) {
+static dflash_status set_up(dp_job *job, dp_scratch *scratch, dflash_error *err) {
     const df_weights *w = &job->e->draft->weights;
     switch (job->spec->stage) {
-    case DF_STAGE_CTX_FC:
+    case DFLASH_STAGE_CTX_FC:
         set_product(job, product_element, &w->fc, NULL);
-        return DF_OK;
-    case DF_STAGE_CTX_FEATURES:
+        return DFLASH_OK;
+    case DFLASH_STAGE_CTX_FEATURES:
         set_norm(job, w->hidden_norm, job->c->hidden);
-        return DF_OK;
-    case DF_STAGE_ROPE_INV_FREQ:
+        return DFLASH_OK;
+    case DFLASH_STAGE_ROPE_INV_FREQ:
         job->element = dp_inv_freq_element;
-        return DF_OK;
-    case DF_STAGE_ROPE_COS:
-    case DF_STAGE_ROPE_SIN:
+        return DFLASH_OK;
+    case DFLASH_STAGE_ROPE_COS:
+    case DFLASH_STAGE_ROPE_SIN:
         job->element = dp_rope_table_element;
-        return DF_OK;
-    case DF_STAGE_INPUT:
+        return DFLASH_OK;
+    case DFLASH_STAGE_INPUT:
         set_product(job, dp_input_element, &job->e->embedding->matrix, NULL);
-        return DF_OK;
-    case DF_STAGE_FINAL:
+        return DFLASH_OK;
+    case DFLASH_STAGE_FINAL:
         set_norm(job, w->norm, job->c->hidden);
-        return DF_OK;
-    case DF_STAGE_KV_K:
-    case DF_STAGE_KV_V:
+        return DFLASH_OK;
+    case DFLASH_STAGE_KV_K:
+    case DFLASH_STAGE_KV_V:
         job->element = cache_element;
-        return DF_OK;
+        return DFLASH_OK;
     default:
-        if (!df_stage_per_layer(job->spec->stage)) return dp_setup_head(job, scratch, err);
+        if (!dflash_stage_per_layer(job->spec->stage)) return dp_setup_head(job, scratch, err);
         set_layer(job);
-        return DF_OK;
+        return DFLASH_OK;
     }
 }
 
@@ -381,7 +381,7 @@ static void task(void *context, int number, int worker) {
 static size_t largest(size_t a, size_t b) { return a > b ? a : b; }
 
 /* The longest sum of any stage, and the longest list that is kept of a row. */
-static size_t widest(const dp_evaluation *e, const df_config *c) {
+static size_t widest(const dp_evaluation *e, const dflash_config *c) {
     const df_weights *w = &e->draft->weights;
     const size_t hidden = (size_t)c->hidden, rank = (size_t)w->markov_w1.in;
     size_t n = largest(hidden * (size_t)c->n_taps, (size_t)c->intermediate);
@@ -391,8 +391,8 @@ static size_t widest(const dp_evaluation *e, const df_config *c) {
     return largest(n, largest((size_t)c->selector_rank, (size_t)c->selector_top_k));
 }
 
-static df_status take_scratch(const dp_evaluation *e, const df_config *c, int workers, dp_scratch **out,
-                              double **memory, df_error *err) {
+static dflash_status take_scratch(const dp_evaluation *e, const dflash_config *c, int workers, dp_scratch **out,
+                                  double **memory, dflash_error *err) {
     const size_t wide = widest(e, c), keys = (size_t)e->context + (size_t)c->block;
     const size_t each = 2 * wide + keys + 3 * keys; /* a dp_approx is three doubles */
     _Static_assert(sizeof(dp_approx) == 3 * sizeof(double), "keys lie among the doubles of a worker's memory");
@@ -405,24 +405,24 @@ static df_status take_scratch(const dp_evaluation *e, const df_config *c, int wo
         (*out)[i] = (dp_scratch){.row = -1, .weight = at, .extra = at + wide, .share = at + 2 * wide};
         (*out)[i].key = (dp_approx *)(void *)(at + 2 * wide + keys);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_evaluate(const dp_evaluation *e, const dp_stage_spec *spec, const dp_selection *selection, df_pool *pool,
-                      dp_approx *out, df_error *err) {
-    dp_job job = {.e = e, .m = &e->model, .c = df_draft_config(e->draft), .spec = spec};
+dflash_status dp_evaluate(const dp_evaluation *e, const dp_stage_spec *spec, const dp_selection *selection,
+                          df_pool *pool, dp_approx *out, dflash_error *err) {
+    dp_job job = {.e = e, .m = &e->model, .c = dflash_draft_config(e->draft), .spec = spec};
     dp_scratch *scratch = NULL;
     double *memory = NULL;
     if (!dp_evaluable(spec->stage))
-        return df_fail(err, DF_ERR_ARGUMENT, "evaluate.stage",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "evaluate.stage",
                        "%s is a decision about values, not a formula: there is nothing to evaluate.", spec->name);
     if (dp_is_cache(spec->stage) && !dp_evaluate_inputs(e, spec))
-        return df_fail(err, DF_ERR_ARGUMENT, "evaluate.input",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "evaluate.input",
                        "%s is evaluated from every layer's keys or values, and one is not there.", spec->name);
-    df_status status = find_inputs(&job, err);
-    if (status == DF_OK) status = take_scratch(e, job.c, df_pool_threads(pool), &scratch, &memory, err);
-    if (status == DF_OK) status = set_up(&job, scratch, err);
-    if (status == DF_OK) {
+    dflash_status status = find_inputs(&job, err);
+    if (status == DFLASH_OK) status = take_scratch(e, job.c, df_pool_threads(pool), &scratch, &memory, err);
+    if (status == DFLASH_OK) status = set_up(&job, scratch, err);
+    if (status == DFLASH_OK) {
         work w = {.job = &job, .selection = selection, .scratch = scratch, .out = out};
         df_pool_run(pool, task, &w, (int)((selection->count + ELEMENTS_PER_TASK - 1) / ELEMENTS_PER_TASK));
     }

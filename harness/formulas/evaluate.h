@@ -17,12 +17,12 @@
 /* What a stage is evaluated from. Everything is borrowed. */
 typedef struct dp_evaluation {
     dp_class_model model; /* of the arithmetic that computed what is judged */
-    df_draft *draft;
-    const df_table *head;       /* NULL: no stage after `final` is asked for */
-    const df_table *embedding;  /* NULL: the block is the input `noise`, and there is no stage `input` */
-    const int32_t *ids;         /* [B] with an embedding: the block's tokens */
-    const double *taps, *noise; /* [context, T H], [B, H] */
-    const int32_t *pos;         /* [context + B] */
+    dflash_draft *draft;
+    const dflash_table *head;      /* NULL: no stage after `final` is asked for */
+    const dflash_table *embedding; /* NULL: the block is the input `noise`, and there is no stage `input` */
+    const int32_t *ids;            /* [B] with an embedding: the block's tokens */
+    const double *taps, *noise;    /* [context, T H], [B, H] */
+    const int32_t *pos;            /* [context + B] */
     int context;
     int32_t anchor;
     const dp_stage_values *values; /* the stages before it */
@@ -32,15 +32,15 @@ typedef struct dp_evaluation {
  * has the stage `input`. The cache, which holds every layer's keys or values, has none here. */
 enum { DP_MOST_INPUTS = 4 };
 typedef struct dp_reference {
-    df_stage stage;
+    dflash_stage stage;
     int layer;
 } dp_reference;
-enum { DP_TAPS = DF_STAGE_COUNT + 1, DP_NOISE };
+enum { DP_TAPS = DFLASH_STAGE_COUNT + 1, DP_NOISE };
 typedef struct dp_references {
     dp_reference item[DP_MOST_INPUTS];
     int count;
 } dp_references;
-dp_references dp_stage_inputs(const df_config *config, bool embedded, df_stage stage, int layer);
+dp_references dp_stage_inputs(const dflash_config *config, bool embedded, dflash_stage stage, int layer);
 
 /* Which elements, `count` of them: those of `index`, or offset, offset + stride, ... where that is NULL. */
 typedef struct dp_selection {
@@ -56,8 +56,8 @@ static inline int64_t dp_selected(const dp_selection *selection, int64_t i) {
  * "evaluate.id" (an id among them has no row in the table that it is looked up in), "evaluate.stage" (nothing to
  * evaluate: the verify window is a decision and not a formula).
  */
-df_status dp_evaluate(const dp_evaluation *evaluation, const dp_stage_spec *spec, const dp_selection *selection,
-                      df_pool *pool, dp_approx *out, df_error *err);
+dflash_status dp_evaluate(const dp_evaluation *evaluation, const dp_stage_spec *spec, const dp_selection *selection,
+                          df_pool *pool, dp_approx *out, dflash_error *err);
 
 /* Whether every stage that it is evaluated from is among `values`. */
 bool dp_evaluate_inputs(const dp_evaluation *evaluation, const dp_stage_spec *spec);
@@ -67,13 +67,13 @@ bool dp_evaluate_fed(const dp_evaluation *evaluation, const dp_stage_spec *spec,
 
 /* Elements in a row whose roundings are shared: those of a norm's row, a query's head, a slot after its gates, and of
  * what is multiplied by the same rounded operand. Groups are independent of each other. */
-int64_t dp_evaluate_group(const dp_class_model *model, const df_config *config, const dp_stage_spec *spec);
+int64_t dp_evaluate_group(const dp_class_model *model, const dflash_config *config, const dp_stage_spec *spec);
 
 /* Rotary frequency `index` of a config: its value, and what the float32 operations that make it can be off by, from the
  * operands (the exponent times ln theta, the ramp, the mixture of two frequencies). */
-dp_approx dp_frequency(const df_rope_config *rope, int index);
+dp_approx dp_frequency(const dflash_rope_config *rope, int index);
 
 /* Whether a stage can be evaluated at all. */
-bool dp_evaluable(df_stage stage);
+bool dp_evaluable(dflash_stage stage);
 
 #endif

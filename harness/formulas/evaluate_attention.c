@@ -18,15 +18,15 @@ typedef struct query {
     size_t stride;        /* from key to key */
 } query;
 
-static bool visible(const df_layer_config *layer, int64_t p, int64_t j) {
+static bool visible(const dflash_layer_config *layer, int64_t p, int64_t j) {
     if (layer->causal && j > p) return false;
     if (layer->window == 0) return true;
     return p - j < layer->window && (layer->causal || j - p < layer->window);
 }
 
 static query query_of(const dp_job *job, int64_t row, int64_t head) {
-    const df_config *c = job->c;
-    const df_layer_config *layer = &c->layer[job->spec->layer];
+    const dflash_config *c = job->c;
+    const dflash_layer_config *layer = &c->layer[job->spec->layer];
     const int keys = job->e->context + c->block;
     const int32_t *pos = job->e->pos, p = pos[job->e->context + row];
     query q = {.low = 0, .high = keys, .stride = (size_t)c->n_kv_heads * (size_t)c->head_dim};
@@ -46,7 +46,7 @@ static dp_class_model in_attention(const dp_class_model *m) {
 /* scratch->key[j], share[j]: the weights p of the visible keys. shared[0]: their sum with its roundings alone;
  * shared[1]: what the errors of the weights add to it; shared[2].value: the factor between binades (see above). */
 static void weigh(const dp_job *job, const query *q, int64_t row, int64_t head, dp_scratch *scratch) {
-    const df_config *c = job->c;
+    const dflash_config *c = job->c;
     const dp_class_model *m = job->m, sums = in_attention(m);
     const double *x = job->in[0] + (row * c->n_heads + head) * c->head_dim;
     const double *keys = job->in[1] + (head / (c->n_heads / c->n_kv_heads)) * c->head_dim;
@@ -100,7 +100,7 @@ static double spread_bound(const dp_job *job, const query *q, int64_t d, double 
 }
 
 dp_approx dp_attention_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
-    const df_config *c = job->c;
+    const dflash_config *c = job->c;
     const dp_class_model *m = job->m, sums = in_attention(m);
     const int64_t d = index % c->head_dim, query_index = index / c->head_dim;
     const int64_t row = query_index / c->n_heads, head = query_index % c->n_heads;

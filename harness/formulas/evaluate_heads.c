@@ -9,7 +9,7 @@
 /* Row of `final` that slot `slot` is drafted from. */
 static const double *slot_row(const dp_job *job, const double *final, int64_t slot) {
     int first = 0, count = 0;
-    df_harvest_rows(job->c, &first, &count);
+    dflash_harvest_rows(job->c, &first, &count);
     return final + (first + slot) * job->c->hidden;
 }
 
@@ -24,7 +24,7 @@ static int64_t previous(const dp_job *job, const double *token, int64_t slot) {
 /* The product, times the multiplier, softcapped. */
 static dp_approx logit_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     const dp_class_model *m = job->m;
-    const df_config *c = job->c;
+    const dflash_config *c = job->c;
     const int64_t slot = index / job->matrix->out, column = index % job->matrix->out;
     dp_approx y = dp_product(job, job->matrix, NULL, column, slot_row(job, job->in[0], slot), scratch);
     if (c->output_multiplier != 1.0) y = dp_mul(m, y, dp_constant(m, c->output_multiplier));
@@ -53,7 +53,7 @@ static int64_t best_of(const double *row, int64_t n) {
 
 /* The c largest of a row of logits in order: scratch->weight holds the columns found so far, -1 where there is none. */
 static dp_approx topk_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
-    const int64_t slot = index / job->width, place = index % job->width, vocab = df_table_vocab(job->e->head);
+    const int64_t slot = index / job->width, place = index % job->width, vocab = dflash_table_vocab(job->e->head);
     const double *row = job->in[0] + slot * vocab;
     if (scratch->row != slot) {
         for (int k = 0; k < job->width; k++) {
@@ -68,7 +68,7 @@ static dp_approx topk_element(const dp_job *job, int64_t index, dp_scratch *scra
     }
     const double column = scratch->weight[place];
     if (column < 0.0) return dp_exactly(NAN); /* a row with too few values that compare */
-    return dp_exactly(job->spec->stage == DF_STAGE_SELECT_TOPK_IDS ? column : row[(int64_t)column]);
+    return dp_exactly(job->spec->stage == DFLASH_STAGE_SELECT_TOPK_IDS ? column : row[(int64_t)column]);
 }
 
 static dp_approx path_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
@@ -79,7 +79,7 @@ static dp_approx path_element(const dp_job *job, int64_t index, dp_scratch *scra
 
 static dp_approx token_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;
-    const int64_t vocab = df_table_vocab(job->e->head);
+    const int64_t vocab = dflash_table_vocab(job->e->head);
     return dp_exactly((double)best_of(job->in[0] + index * vocab, vocab));
 }
 
@@ -158,7 +158,7 @@ static void recur_slot(const dp_job *job, const double *row, const double *e, dp
 }
 
 /* job->state[slot][j] = u, slot by slot: the recurrent kind carries its state along. */
-static df_status markov_inputs(dp_job *job, dp_scratch *scratch, df_error *err) {
+static dflash_status markov_inputs(dp_job *job, dp_scratch *scratch, dflash_error *err) {
     const df_matrix *w1 = &job->e->draft->weights.markov_w1;
     const int64_t slots = job->spec->dim[0], rank = w1->in, wide = 3 * rank + job->c->hidden;
     const size_t cells = (size_t)(slots * rank + rank + wide);
@@ -174,11 +174,11 @@ static df_status markov_inputs(dp_job *job, dp_scratch *scratch, df_error *err) 
         const double *row = slot_row(job, job->in[1], slot);
         dp_matrix_row(w1, previous(job, job->in[2], slot), e);
         for (int64_t j = 0; j < rank; j++) u[j] = dp_exactly(e[j]);
-        if (job->c->markov == DF_MARKOV_GATED) gate_slot(job, row, e, join, u, scratch);
-        if (job->c->markov == DF_MARKOV_RNN) recur_slot(job, row, e, carried, join, u, scratch);
+        if (job->c->markov == DFLASH_MARKOV_GATED) gate_slot(job, row, e, join, u, scratch);
+        if (job->c->markov == DFLASH_MARKOV_RNN) recur_slot(job, row, e, carried, join, u, scratch);
     }
     free(e);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* logits + W2 u. */
@@ -203,18 +203,20 @@ static dp_approx confidence_element(const dp_job *job, int64_t index, dp_scratch
 }
 
 /* Every id that a row is asked for by is one of the matrix: others were refused before (ids.h), and are no stage. */
-static df_status check_rows(const dp_job *job, const df_matrix *matrix, const double *id, int64_t n, df_error *err) {
+static dflash_status check_rows(const dp_job *job, const df_matrix *matrix, const double *id, int64_t n,
+                                dflash_error *err) {
     for (int64_t i = 0; i < n; i++)
         if (!(id[i] >= 0.0 && id[i] < (double)matrix->out))
-            return df_fail(err, DF_ERR_REFUSED, "evaluate.id",
+            return df_fail(err, DFLASH_ERR_REFUSED, "evaluate.id",
                            "%s is evaluated from the row of the id %.0f, and the matrix has %lld. The ids it was given "
                            "are of another vocabulary; generate the oracle again.",
                            job->spec->name, id[i], (long long)matrix->out);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The anchor and the tokens before the last slot. */
-static df_status check_previous(const dp_job *job, const df_matrix *matrix, const double *token, df_error *err) {
+static dflash_status check_previous(const dp_job *job, const df_matrix *matrix, const double *token,
+                                    dflash_error *err) {
     const double anchor = (double)job->e->anchor;
     TRY(check_rows(job, matrix, &anchor, 1, err));
     return check_rows(job, matrix, token, job->spec->dim[0] - 1, err);
@@ -223,37 +225,37 @@ static df_status check_previous(const dp_job *job, const df_matrix *matrix, cons
 /* ---- Set-up --------------------------------------------------------------------------------------------------------
  */
 
-df_status dp_setup_head(dp_job *job, dp_scratch *scratch, df_error *err) {
+dflash_status dp_setup_head(dp_job *job, dp_scratch *scratch, dflash_error *err) {
     const df_weights *w = &job->e->draft->weights;
     job->width = job->c->selector_top_k;
     switch (job->spec->stage) {
-    case DF_STAGE_LOGITS:
+    case DFLASH_STAGE_LOGITS:
         job->matrix = &job->e->head->matrix;
         job->element = logit_element;
-        return DF_OK;
-    case DF_STAGE_SELECT_HIDDEN:
+        return DFLASH_OK;
+    case DFLASH_STAGE_SELECT_HIDDEN:
         job->matrix = &w->selector_projection;
         job->element = hidden_element;
-        return DF_OK;
-    case DF_STAGE_SELECT_SCORES:
+        return DFLASH_OK;
+    case DFLASH_STAGE_SELECT_SCORES:
         job->element = score_element;
         TRY(check_previous(job, &w->predecessor, job->in[3], err));
         return check_rows(job, &w->successor, job->in[1], dp_dims_product(job->spec->rank, job->spec->dim), err);
-    case DF_STAGE_SELECT_PATH:
+    case DFLASH_STAGE_SELECT_PATH:
         job->element = path_element;
-        return DF_OK;
-    case DF_STAGE_MARKOV_TOKENS:
+        return DFLASH_OK;
+    case DFLASH_STAGE_MARKOV_TOKENS:
         job->element = token_element;
-        return DF_OK;
-    case DF_STAGE_MARKOV_LOGITS:
+        return DFLASH_OK;
+    case DFLASH_STAGE_MARKOV_LOGITS:
         job->element = markov_element;
         TRY(check_previous(job, &w->markov_w1, job->in[2], err));
         return markov_inputs(job, scratch, err);
-    case DF_STAGE_CONFIDENCE_RAW:
+    case DFLASH_STAGE_CONFIDENCE_RAW:
         job->element = confidence_element;
-        return job->c->confidence_with_markov ? check_previous(job, &w->markov_w1, job->in[1], err) : DF_OK;
+        return job->c->confidence_with_markov ? check_previous(job, &w->markov_w1, job->in[1], err) : DFLASH_OK;
     default: /* the two halves of the top-k */
         job->element = topk_element;
-        return DF_OK;
+        return DFLASH_OK;
     }
 }

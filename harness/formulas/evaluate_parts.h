@@ -11,7 +11,7 @@
 #include "heads/table.h"
 
 /* What a stage of the cache comes from, in every layer. */
-df_stage dp_cached_stage(df_stage stage);
+dflash_stage dp_cached_stage(dflash_stage stage);
 
 /* One worker's memory. `row` is the row that `shared` and the buffers are of; -1: none yet. */
 typedef struct dp_scratch {
@@ -28,7 +28,7 @@ typedef dp_approx (*dp_element_fn)(const dp_job *job, int64_t index, dp_scratch 
 struct dp_job {
     const dp_evaluation *e;
     const dp_class_model *m;
-    const df_config *c;
+    const dflash_config *c;
     const dp_stage_spec *spec;
     dp_element_fn element;
     const double *in[DP_MOST_INPUTS]; /* in the order of dp_stage_inputs */
@@ -58,6 +58,6 @@ dp_approx dp_rotated_element(const dp_job *job, int64_t index, dp_scratch *scrat
 dp_approx dp_attention_element(const dp_job *job, int64_t index, dp_scratch *scratch);
 
 /* Sets job->element, and what it needs, for a stage after `final`. */
-df_status dp_setup_head(dp_job *job, dp_scratch *scratch, df_error *err);
+dflash_status dp_setup_head(dp_job *job, dp_scratch *scratch, dflash_error *err);
 
 #endif

@@ -11,7 +11,7 @@ static double step(double a, double b, double unit) { return a + b + a * b + uni
 
 /* theta^(-2i / dim), where the table is made: the exponent is a float32 quotient, theta a float32, the power is rounded
  * and so is its inverse. d theta^e / theta^e = ln(theta) de + e dtheta / theta. *relative: of the result. */
-static double plain_frequency(const df_rope_config *rope, int i, double unit, double *relative) {
+static double plain_frequency(const dflash_rope_config *rope, int i, double unit, double *relative) {
     const double exponent = 2.0 * (double)i / (double)rope->rotary_dim;
     const double power = expm1(log(rope->theta) * exponent * unit) + exponent * unit;
     *relative = step(step(power, 0.0, unit), 0.0, unit);
@@ -19,7 +19,7 @@ static double plain_frequency(const df_rope_config *rope, int i, double unit, do
 }
 
 /* inv / factor for a float32 factor. */
-static dp_approx stretched(const df_rope_config *rope, double inv, double relative, double unit) {
+static dp_approx stretched(const dflash_rope_config *rope, double inv, double relative, double unit) {
     return (dp_approx){.value = inv / rope->factor, .error = inv / rope->factor * step(relative, 2.0 * unit, unit)};
 }
 
@@ -33,7 +33,7 @@ static dp_approx mixed(dp_approx kept, dp_approx slow, double share, double off,
     return (dp_approx){.value = a + b, .error = moved + own + 3.0 * unit * sum};
 }
 
-static double yarn_correction(const df_rope_config *rope, double turns) {
+static double yarn_correction(const dflash_rope_config *rope, double turns) {
     return (double)rope->rotary_dim * log((double)rope->original_max_position / (turns * two_pi)) /
            (2.0 * log(rope->theta));
 }
@@ -47,7 +47,7 @@ static double clamped(double x, double *off) {
 }
 
 /* How much of the frequency is stretched: 0 for the fast ones, 1 for the slow ones. *off: of the float32 ramp. */
-static double yarn_ramp(const df_rope_config *rope, int i, double unit, double *off) {
+static double yarn_ramp(const dflash_rope_config *rope, int i, double unit, double *off) {
     double low = yarn_correction(rope, rope->beta_fast), high = yarn_correction(rope, rope->beta_slow);
     if (rope->truncate) {
         low = floor(low);
@@ -62,7 +62,7 @@ static double yarn_ramp(const df_rope_config *rope, int i, double unit, double *
 }
 
 /* llama3: how much of the frequency is kept. Outside 0..1 the reference takes one of the ends, where the two agree. */
-static double llama3_share(const df_rope_config *rope, double inv, double relative, double unit, double *off) {
+static double llama3_share(const dflash_rope_config *rope, double inv, double relative, double unit, double *off) {
     const double turns = (double)rope->original_max_position * inv / two_pi;
     const double span = rope->high_freq_factor - rope->low_freq_factor;
     const double share = (turns - rope->low_freq_factor) / span;
@@ -73,17 +73,17 @@ static double llama3_share(const df_rope_config *rope, double inv, double relati
 
 /* The table is float32 by definition, and the reference's table is too: its roundings are bounded in float32 whatever
  * class is judged. It is made once, so its errors are no sample: they enter the variance whole. */
-dp_approx dp_frequency(const df_rope_config *rope, int index) {
-    const double unit = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32).unit;
+dp_approx dp_frequency(const dflash_rope_config *rope, int index) {
+    const double unit = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32).unit;
     double relative, off;
     const double inv = plain_frequency(rope, index, unit, &relative);
     dp_approx f = {.value = inv, .error = inv * relative};
-    if (rope->type == DF_ROPE_LINEAR) f = stretched(rope, inv, relative, unit);
-    if (rope->type == DF_ROPE_YARN) {
+    if (rope->type == DFLASH_ROPE_LINEAR) f = stretched(rope, inv, relative, unit);
+    if (rope->type == DFLASH_ROPE_YARN) {
         const double ramp = yarn_ramp(rope, index, unit, &off);
         f = mixed(f, stretched(rope, inv, relative, unit), 1.0 - ramp, off, unit);
     }
-    if (rope->type == DF_ROPE_LLAMA3) {
+    if (rope->type == DFLASH_ROPE_LLAMA3) {
         const double share = llama3_share(rope, inv, relative, unit, &off);
         f = mixed(f, stretched(rope, inv, relative, unit), share, off, unit);
     }
@@ -104,8 +104,8 @@ static double yarn_magnitude(double scale, double mscale) {
     return scale <= 1.0 ? 1.0 : 0.1 * mscale * log(scale) + 1.0; /* 0.1: YaRN's definition */
 }
 
-static double attention_factor(const df_rope_config *rope) {
-    if (rope->type != DF_ROPE_YARN) return 1.0;
+static double attention_factor(const dflash_rope_config *rope) {
+    if (rope->type != DFLASH_ROPE_YARN) return 1.0;
     if (rope->has_attention_factor) return rope->attention_factor;
     if (rope->mscale != 0.0 && rope->mscale_all_dim != 0.0)
         return yarn_magnitude(rope->factor, rope->mscale) / yarn_magnitude(rope->factor, rope->mscale_all_dim);
@@ -117,7 +117,7 @@ dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *sc
     (void)scratch;
     const int half = job->c->rope.rotary_dim / 2;
     const float angle = (float)job->e->pos[index / half] * (float)job->in[0][index % half];
-    const double value = job->spec->stage == DF_STAGE_ROPE_COS ? cos((double)angle) : sin((double)angle);
+    const double value = job->spec->stage == DFLASH_STAGE_ROPE_COS ? cos((double)angle) : sin((double)angle);
     const dp_approx exact = dp_evaluated(dp_exactly(value));
     const dp_approx table =
         job->m->cos_error > 0.0 ? dp_function(job->m, exact, job->m->cos_error) : dp_rounded(job->m, exact);
@@ -131,8 +131,8 @@ dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *sc
 /* (a, b) -> (a c - b s, b c + a s): the second product is rounded, the first goes into the sum unrounded. */
 dp_approx dp_rotated_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;
-    const df_config *c = job->c;
-    const bool query = job->spec->stage == DF_STAGE_ATTN_Q_ROPE;
+    const dflash_config *c = job->c;
+    const bool query = job->spec->stage == DFLASH_STAGE_ATTN_Q_ROPE;
     const int half = c->rope.rotary_dim / 2, heads = query ? c->n_heads : c->n_kv_heads;
     const int64_t d = index % c->head_dim, row = index / c->head_dim / heads + (query ? job->e->context : 0);
     const double *x = job->in[0] + (index - d);

@@ -78,9 +78,9 @@ dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch)
  * order that is not known the bound is gamma_n of n = 2k terms, which also holds for (base + dyn) x: each of its terms
  * goes through a sum, a product and k - 1 additions, k + 1 <= 2k roundings. */
 dp_approx dp_conv_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
-    const df_config *c = job->c;
+    const dflash_config *c = job->c;
     const int64_t row = index / c->hidden, channel = index % c->hidden, groups = c->hidden / c->conv_group;
-    const bool second = job->spec->stage == DF_STAGE_ATTN_CONV_OUT || job->spec->stage == DF_STAGE_MLP_CONV_OUT;
+    const bool second = job->spec->stage == DFLASH_STAGE_ATTN_CONV_OUT || job->spec->stage == DFLASH_STAGE_MLP_CONV_OUT;
     const double *dyn = job->in[1] + ((row * 2 + second) * c->conv_kernel) * groups;
     const float *base = job->vector + (int64_t)second * c->conv_kernel * c->hidden;
     int n = 0;

@@ -28,11 +28,11 @@ static const char *digest_of(const dp_result_case *item, const char *part, const
 
 static void series_of(const dp_result_case *item, const char *filter, char out[DP_SERIES_TEXT]) {
     char hex[65];
-    const df_device_facts *device = &item->result.device;
+    const dflash_device_facts *device = &item->result.device;
     const char *const part[] = {device->backend,
                                 device->numeric_class,
                                 device->products,
-                                df_precision_name(item->options.precision),
+                                dflash_precision_name(item->options.precision),
                                 digest_of(item, "oracle", "sha256"),
                                 digest_of(item, "checkpoint", "tensors_sha256"),
                                 filter != NULL ? filter : ""};
@@ -47,7 +47,7 @@ static void series_of(const dp_result_case *item, const char *filter, char out[D
     out[DP_SERIES_TEXT - 1] = '\0';
 }
 
-/* The share of its bar that a stage used; null when there is no such stage. */
+/* The share of its limit that a stage used; null when there is no such stage. */
 static void add_used(cJSON *object, const char *key, const dp_stage_result *stage) {
     if (stage == NULL)
         cJSON_AddNullToObject(object, key);
@@ -69,7 +69,7 @@ static cJSON *case_line(const dp_result_case *item, const char *filter) {
     cJSON_AddStringToObject(object, "backend", r->device.backend);
     cJSON_AddStringToObject(object, "class", r->device.numeric_class);
     cJSON_AddStringToObject(object, "products", r->device.products);
-    cJSON_AddStringToObject(object, "precision", df_precision_name(item->options.precision));
+    cJSON_AddStringToObject(object, "precision", dflash_precision_name(item->options.precision));
     cJSON_AddItemToObject(object, "stage", least != NULL ? cJSON_CreateString(least->name) : cJSON_CreateNull());
     add_used(object, "used", least);
     add_used(object, "final", final);
@@ -103,22 +103,22 @@ static char *line_of(const dp_result_file *file, bool after_torn, size_t *length
 
 /* ---- Appending --------------------------------------------------------------------------------------------------- */
 
-static df_status fail(df_error *err, const char *code, const char *path, const char *what) {
-    return df_fail(err, DF_ERR_IO, code,
+static dflash_status fail(dflash_error *err, const char *code, const char *path, const char *what) {
+    return df_fail(err, DFLASH_ERR_IO, code,
                    "The history %s cannot be %s: %s. The run is not on record; check the path, its permissions and the "
                    "room on its disk.",
                    path, what, strerror(errno));
 }
 
 /* Whether something stands at the end of the file without a newline after it. */
-static df_status ends_torn(int fd, off_t size, const char *path, bool *torn, df_error *err) {
+static dflash_status ends_torn(int fd, off_t size, const char *path, bool *torn, dflash_error *err) {
     char last = '\n';
     if (size > 0 && pread(fd, &last, 1, size - 1) != 1) return fail(err, "history.open", path, "read");
     *torn = last != '\n';
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status append_locked(int fd, const char *path, const dp_result_file *file, df_error *err) {
+static dflash_status append_locked(int fd, const char *path, const dp_result_file *file, dflash_error *err) {
     struct stat info;
     bool torn = false;
     size_t length = 0;
@@ -128,31 +128,31 @@ static df_status append_locked(int fd, const char *path, const dp_result_file *f
     if (line == NULL) return df_fail_memory(err, "the history's line", 0);
     const ssize_t written = write(fd, line, length);
     free(line);
-    if (written == (ssize_t)length) return DF_OK;
+    if (written == (ssize_t)length) return DFLASH_OK;
     if (written >= 0) errno = ENOSPC; /* a short write says no more than that */
-    const df_status status = fail(err, "history.write", path, "written");
+    const dflash_status status = fail(err, "history.write", path, "written");
     if (ftruncate(fd, info.st_size) != 0) return fail(err, "history.write", path, "restored after a part was written");
     return status;
 }
 
-df_status dp_history_append(const char *path, const dp_result_file *file, df_error *err) {
+dflash_status dp_history_append(const char *path, const dp_result_file *file, dflash_error *err) {
     const int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return fail(err, "history.open", path, "opened");
-    df_status status = flock(fd, LOCK_EX) == 0 ? DF_OK : fail(err, "history.lock", path, "locked");
-    if (status == DF_OK) status = append_locked(fd, path, file, err);
-    if (close(fd) != 0 && status == DF_OK) status = fail(err, "history.write", path, "closed");
+    dflash_status status = flock(fd, LOCK_EX) == 0 ? DFLASH_OK : fail(err, "history.lock", path, "locked");
+    if (status == DFLASH_OK) status = append_locked(fd, path, file, err);
+    if (close(fd) != 0 && status == DFLASH_OK) status = fail(err, "history.write", path, "closed");
     return status;
 }
 
-df_status dp_history_check(const char *path, df_error *err) {
+dflash_status dp_history_check(const char *path, dflash_error *err) {
     struct stat info;
     if (stat(path, &info) != 0) return dp_atomic_check(path, err);
     if (S_ISFIFO(info.st_mode))
-        return df_fail(err, DF_ERR_IO, "history.open",
+        return df_fail(err, DFLASH_ERR_IO, "history.open",
                        "The history %s is %s; its lines are read back and added to, so it must be a regular file.",
                        path, df_file_kind(info.st_mode));
     const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
     if (fd < 0) return fail(err, "history.open", path, "opened");
     close(fd);
-    return DF_OK;
+    return DFLASH_OK;
 }

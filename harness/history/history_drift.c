@@ -1,7 +1,7 @@
 /*
  * history_drift.c - has the error of a case grown over its last runs, while every run passed?
  *
- * The value of a run is the share of its bar that it used. Runs are comparable when their series agree. The same
+ * The value of a run is the share of its limit that it used. Runs are comparable when their series agree. The same
  * program gives the same value every time, so a run that repeats its predecessor's says nothing about a trend and is
  * left out; so is a run without a finite value, which is a failure and not a drift. What is left is judged by two
  * questions, and only two yes are a warning:
@@ -83,8 +83,8 @@ static bool belongs(const dp_history_entry *e, const char *series, const char *n
     return strcmp(e->series, series) == 0 && strcmp(e->name, name) == 0;
 }
 
-df_status dp_drift_of(const dp_history *history, const char *series, const char *name, int window, int series_count,
-                      dp_drift *out, df_error *err) {
+dflash_status dp_drift_of(const dp_history *history, const char *series, const char *name, int window, int series_count,
+                          dp_drift *out, dflash_error *err) {
     double value[MOST_VALUES];
     int runs = 0, seen = 0;
     *out = (dp_drift){.chance = 1.0};
@@ -98,12 +98,12 @@ df_status dp_drift_of(const dp_history *history, const char *series, const char 
         if (out->changes == MOST_VALUES) memmove(value, value + 1, (size_t)--out->changes * sizeof *value);
         value[out->changes++] = e->used;
     }
-    if (out->changes < 2) return DF_OK;
+    if (out->changes < 2) return DFLASH_OK;
     double *room = malloc((size_t)(out->changes * out->changes) * sizeof *room);
     if (room == NULL) return df_fail_memory(err, "the drift of a history", 0);
     out->chance = dp_trend_chance(out->changes, surplus(value, out->changes));
     fit(value, out->changes, room, out);
     out->growing = out->chance <= false_warnings / (series_count > 0 ? series_count : 1) && out->rise > out->scatter;
     free(room);
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -81,7 +81,7 @@ static bool add_line(const char *text, int number, dp_history *out) {
         if (grown != NULL) out->torn = grown;
         if (grown != NULL) out->torn[out->torn_count++] = number;
         good = grown != NULL;
-    } else if (dp_json_make_printable(line, NULL) != DF_OK) {
+    } else if (dp_json_make_printable(line, NULL) != DFLASH_OK) {
         good = false;
     } else {
         out->lines++;
@@ -92,7 +92,7 @@ static bool add_line(const char *text, int number, dp_history *out) {
     return good;
 }
 
-df_status dp_history_read(const char *path, dp_history *out, df_error *err) {
+dflash_status dp_history_read(const char *path, dp_history *out, dflash_error *err) {
     char *text = NULL;
     bool good = true;
     int number = 0;
@@ -107,7 +107,7 @@ df_status dp_history_read(const char *path, dp_history *out, df_error *err) {
         line = next;
     }
     free(text);
-    return good ? DF_OK : df_fail_memory(err, path, 0);
+    return good ? DFLASH_OK : df_fail_memory(err, path, 0);
 }
 
 void dp_history_release(dp_history *history) {

@@ -11,20 +11,20 @@
 /* ---- Reading -------------------------------------------------------------------------------------------------------
  */
 
-static df_status read_run(dp_past_run *run, df_error *err) {
+static dflash_status read_run(dp_past_run *run, dflash_error *err) {
     if (dp_file_is_hdf5(run->path)) return dp_past_open_recording(run, err);
     TRY(dp_result_read(run->path, &run->file, err));
     run->environment = run->file.environment;
     snprintf(run->when, sizeof run->when, "%s", run->file.when);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Two results of one content are copies, since no two runs take the same times. Recordings of one content may well be
  * two runs. */
-static df_status check_distinct(const dp_past_run *a, const dp_past_run *b, df_error *err) {
+static dflash_status check_distinct(const dp_past_run *a, const dp_past_run *b, dflash_error *err) {
     struct stat x, y;
     char digest[2][DP_DIGEST_TEXT];
-    if (stat(a->path, &x) != 0 || stat(b->path, &y) != 0) return DF_OK; /* reading them says so */
+    if (stat(a->path, &x) != 0 || stat(b->path, &y) != 0) return DFLASH_OK; /* reading them says so */
     const bool same = x.st_dev == y.st_dev && x.st_ino == y.st_ino;
     bool copy = !same && !a->is_recording && !b->is_recording && x.st_size == y.st_size;
     if (copy) {
@@ -32,78 +32,78 @@ static df_status check_distinct(const dp_past_run *a, const dp_past_run *b, df_e
         dp_file_digest(b->path, digest[1]);
         copy = strcmp(digest[0], digest[1]) == 0;
     }
-    if (!same && !copy) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "postmortem.twice",
+    if (!same && !copy) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.twice",
                    "%s and %s are %s: expected every run once, for one that is counted twice would pass for two. Leave "
                    "one of them out.",
                    a->path, b->path, same ? "the same file" : "copies of one file");
 }
 
-static df_status read_runs(dp_postmortem *story, df_error *err) {
-    for (int i = 0; i < story->options.count; i++) {
-        dp_past_run *run = &story->run[i];
-        *run = (dp_past_run){.path = story->options.paths[i], .position = -1};
-        story->run_count++;
+static dflash_status read_runs(dp_postmortem *summary, dflash_error *err) {
+    for (int i = 0; i < summary->options.count; i++) {
+        dp_past_run *run = &summary->run[i];
+        *run = (dp_past_run){.path = summary->options.paths[i], .position = -1};
+        summary->run_count++;
         TRY(read_run(run, err));
-        for (int j = 0; j < i; j++) TRY(check_distinct(&story->run[j], run, err));
+        for (int j = 0; j < i; j++) TRY(check_distinct(&summary->run[j], run, err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Cases ---------------------------------------------------------------------------------------------------------
  */
 
-static dp_past_case *find(dp_postmortem *story, const char *name) {
-    for (int i = 0; i < story->item_count; i++)
-        if (strcmp(story->item[i].name, name) == 0) return &story->item[i];
+static dp_past_case *find(dp_postmortem *summary, const char *name) {
+    for (int i = 0; i < summary->item_count; i++)
+        if (strcmp(summary->item[i].name, name) == 0) return &summary->item[i];
     return NULL;
 }
 
-static df_status collect(dp_postmortem *story, df_error *err) {
-    for (int r = 0; r < story->run_count; r++) {
-        const dp_result_file *file = &story->run[r].file;
+static dflash_status collect(dp_postmortem *summary, dflash_error *err) {
+    for (int r = 0; r < summary->run_count; r++) {
+        const dp_result_file *file = &summary->run[r].file;
         for (int i = 0; i < file->count; i++) {
-            dp_past_case *past = find(story, file->item[i].name);
+            dp_past_case *past = find(summary, file->item[i].name);
             if (past == NULL) {
-                dp_past_case *grown = realloc(story->item, (size_t)(story->item_count + 1) * sizeof *grown);
+                dp_past_case *grown = realloc(summary->item, (size_t)(summary->item_count + 1) * sizeof *grown);
                 if (grown == NULL) return df_fail_memory(err, "the list of cases", sizeof *grown);
-                story->item = grown;
-                past = &story->item[story->item_count];
+                summary->item = grown;
+                past = &summary->item[summary->item_count];
                 *past = (dp_past_case){.name = file->item[i].name};
-                past->in_run = calloc((size_t)story->run_count, sizeof *past->in_run);
+                past->in_run = calloc((size_t)summary->run_count, sizeof *past->in_run);
                 if (past->in_run == NULL) return df_fail_memory(err, "a case's runs", sizeof *past->in_run);
-                story->item_count++;
+                summary->item_count++;
             }
             past->in_run[r] = &file->item[i];
         }
     }
-    if (story->item_count > 0) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "postmortem.empty",
+    if (summary->item_count > 0) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.empty",
                    "The %d result files hold no case, so there is no story to tell. Give results of runs that compared "
                    "something.",
-                   story->run_count);
+                   summary->run_count);
 }
 
 /* Whether another run has a case of this one. */
-static bool shares(const dp_postmortem *story, int run) {
-    for (int i = 0; i < story->item_count; i++)
-        for (int r = 0; story->item[i].in_run[run] != NULL && r < story->run_count; r++)
-            if (r != run && story->item[i].in_run[r] != NULL) return true;
+static bool shares(const dp_postmortem *summary, int run) {
+    for (int i = 0; i < summary->item_count; i++)
+        for (int r = 0; summary->item[i].in_run[run] != NULL && r < summary->run_count; r++)
+            if (r != run && summary->item[i].in_run[r] != NULL) return true;
     return false;
 }
 
 /* A run that has nothing in common with the others is of another series, given by mistake. */
-static df_status check_series(const dp_postmortem *story, df_error *err) {
-    for (int r = 0; story->run_count > 1 && r < story->run_count; r++) {
-        const dp_result_file *file = &story->run[r].file;
-        if (file->count == 0 || shares(story, r)) continue;
-        return df_fail(err, DF_ERR_REFUSED, "postmortem.case",
+static dflash_status check_series(const dp_postmortem *summary, dflash_error *err) {
+    for (int r = 0; summary->run_count > 1 && r < summary->run_count; r++) {
+        const dp_result_file *file = &summary->run[r].file;
+        if (file->count == 0 || shares(summary, r)) continue;
+        return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.case",
                        "%s has %d case%s, the first %.60s, and none of them is in another of the %d files: expected "
                        "runs of the same cases. Give results that share a case.",
-                       story->run[r].path, file->count, file->count == 1 ? "" : "s", file->item[0].name,
-                       story->run_count);
+                       summary->run[r].path, file->count, file->count == 1 ? "" : "s", file->item[0].name,
+                       summary->run_count);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- The outcome ---------------------------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ static df_status check_series(const dp_postmortem *story, df_error *err) {
 
 static bool passes(const dp_result_case *item) { return item->result.verdict == DP_PASS; }
 
-static bool has_arm(const dp_result *result, const char *name) {
-    for (int i = 0; i < result->arm_count; i++)
-        if (strcmp(result->arm[i].name, name) == 0) return true;
+static bool has_variant(const dp_result *result, const char *name) {
+    for (int i = 0; i < result->variant_count; i++)
+        if (strcmp(result->variant[i].name, name) == 0) return true;
     return false;
 }
 
@@ -126,17 +126,17 @@ static bool compared(const dp_result *good, const dp_result *bad) {
         const dp_stage_result *stage = dp_stage_named(good, first->name);
         return stage != NULL && (!first->pass || stage->isolated.judged);
     }
-    for (int i = 0; i < bad->arm_count; i++)
-        if (!bad->arm[i].identical && !has_arm(good, bad->arm[i].name)) return false;
+    for (int i = 0; i < bad->variant_count; i++)
+        if (!bad->variant[i].identical && !has_variant(good, bad->variant[i].name)) return false;
     return true;
 }
 
-static void judge(const dp_postmortem *story, dp_past_case *item) {
+static void judge(const dp_postmortem *summary, dp_past_case *item) {
     const dp_result_case *const *run = item->in_run;
     item->last_good = item->first_bad = item->last_bad = item->good_again = item->first_before = -1;
-    for (int r = 0; r < story->run_count; r++)
+    for (int r = 0; r < summary->run_count; r++)
         if (run[r] != NULL && !passes(run[r])) item->last_bad = r;
-    for (int r = 0; r < story->run_count; r++) {
+    for (int r = 0; r < summary->run_count; r++) {
         if (run[r] == NULL || !passes(run[r])) continue;
         if (item->last_bad >= 0 && !compared(&run[r]->result, &run[item->last_bad]->result)) continue;
         if (item->last_bad < 0 || r < item->last_bad)
@@ -144,55 +144,55 @@ static void judge(const dp_postmortem *story, dp_past_case *item) {
         else if (item->good_again < 0)
             item->good_again = r;
     }
-    for (int r = 0; r < story->run_count && item->last_bad >= 0; r++) {
+    for (int r = 0; r < summary->run_count && item->last_bad >= 0; r++) {
         if (run[r] == NULL || passes(run[r])) continue;
         if (r > item->last_good && item->first_bad < 0) item->first_bad = r;
         if (r < item->last_good && item->bad_before++ == 0) item->first_before = r;
     }
 }
 
-static void bad_first(dp_postmortem *story) {
-    for (int i = 1; i < story->item_count; i++) {
-        const dp_past_case item = story->item[i];
+static void bad_first(dp_postmortem *summary) {
+    for (int i = 1; i < summary->item_count; i++) {
+        const dp_past_case item = summary->item[i];
         int at = i;
-        for (; at > 0 && item.last_bad >= 0 && story->item[at - 1].last_bad < 0; at--)
-            story->item[at] = story->item[at - 1];
-        story->item[at] = item;
+        for (; at > 0 && item.last_bad >= 0 && summary->item[at - 1].last_bad < 0; at--)
+            summary->item[at] = summary->item[at - 1];
+        summary->item[at] = item;
     }
 }
 
-int dp_postmortem_bad_cases(const dp_postmortem *story) {
+int dp_postmortem_bad_cases(const dp_postmortem *summary) {
     int bad = 0;
-    while (bad < story->item_count && story->item[bad].last_bad >= 0) bad++;
+    while (bad < summary->item_count && summary->item[bad].last_bad >= 0) bad++;
     return bad;
 }
 
 /* ---- The whole -----------------------------------------------------------------------------------------------------
  */
 
-df_status dp_postmortem_read(const dp_postmortem_options *options, dp_postmortem *out, df_error *err) {
+dflash_status dp_postmortem_read(const dp_postmortem_options *options, dp_postmortem *out, dflash_error *err) {
     *out = (dp_postmortem){.options = *options};
     out->run = calloc((size_t)options->count + 1, sizeof *out->run);
     if (out->run == NULL) return df_fail_memory(err, "the list of runs", (size_t)options->count * sizeof *out->run);
-    df_status status = read_runs(out, err);
-    if (status == DF_OK) status = dp_past_put_in_order(out, err);
-    if (status == DF_OK) status = dp_past_judge_recordings(out, err);
-    if (status == DF_OK) status = collect(out, err);
-    if (status == DF_OK) status = check_series(out, err);
-    for (int i = 0; status == DF_OK && i < out->item_count; i++) judge(out, &out->item[i]);
-    if (status == DF_OK) bad_first(out);
-    if (status != DF_OK) dp_postmortem_release(out);
+    dflash_status status = read_runs(out, err);
+    if (status == DFLASH_OK) status = dp_past_put_in_order(out, err);
+    if (status == DFLASH_OK) status = dp_past_judge_recordings(out, err);
+    if (status == DFLASH_OK) status = collect(out, err);
+    if (status == DFLASH_OK) status = check_series(out, err);
+    for (int i = 0; status == DFLASH_OK && i < out->item_count; i++) judge(out, &out->item[i]);
+    if (status == DFLASH_OK) bad_first(out);
+    if (status != DFLASH_OK) dp_postmortem_release(out);
     return status;
 }
 
-void dp_postmortem_release(dp_postmortem *story) {
-    for (int i = 0; i < story->run_count; i++) {
-        dp_result_file_release(&story->run[i].file);
-        dp_past_recording_release(&story->run[i].recording);
+void dp_postmortem_release(dp_postmortem *summary) {
+    for (int i = 0; i < summary->run_count; i++) {
+        dp_result_file_release(&summary->run[i].file);
+        dp_past_recording_release(&summary->run[i].recording);
     }
-    for (int i = 0; i < story->item_count; i++) free(story->item[i].in_run);
-    free(story->run);
-    free(story->item);
-    free(story->series);
-    *story = (dp_postmortem){.run = NULL};
+    for (int i = 0; i < summary->item_count; i++) free(summary->item[i].in_run);
+    free(summary->run);
+    free(summary->item);
+    free(summary->series);
+    *summary = (dp_postmortem){.run = NULL};
 }

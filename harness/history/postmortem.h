@@ -32,7 +32,7 @@ typedef struct dp_postmortem_options {
 typedef struct dp_past_recording {
     cJSON *engine, *environment; /* owned: what its engine says of itself, and that without how it ran */
     char config_sha256[DP_DIGEST_TEXT], tensors_sha256[DP_DIGEST_TEXT]; /* as in a result file's checkpoint */
-    df_precision precision;
+    dflash_precision precision;
     const char *against;  /* borrowed: path of what it was held against */
     bool by_bits;         /* against a recording: whatever is not identical fails */
     dp_pair_stage *stage; /* owned: the class of agreement of every stage */
@@ -89,13 +89,13 @@ typedef struct dp_postmortem {
  * name here), "postmortem.commit" (not in the repository, or none on record where the order needs it),
  * "postmortem.empty" (no case in any of them).
  */
-df_status dp_postmortem_read(const dp_postmortem_options *options, dp_postmortem *out, df_error *err);
-void dp_postmortem_release(dp_postmortem *story);
+dflash_status dp_postmortem_read(const dp_postmortem_options *options, dp_postmortem *out, dflash_error *err);
+void dp_postmortem_release(dp_postmortem *summary);
 
 /* What differs between two runs of a case: environment, checkpoint, oracle, how it ran. Release *out whatever the
  * outcome. */
-df_status dp_postmortem_changes(const dp_postmortem *story, const dp_past_case *item, int before, int after,
-                                dp_changes *out, df_error *err);
+dflash_status dp_postmortem_changes(const dp_postmortem *summary, const dp_past_case *item, int before, int after,
+                                    dp_changes *out, dflash_error *err);
 void dp_changes_release(dp_changes *changes);
 
 /* Commits between two runs, as the repository tells them; empty without one. */
@@ -105,7 +105,8 @@ typedef struct dp_past_commits {
     int left_behind; /* commits of the earlier run that the later one does not have: it is no descendant */
     bool known;      /* false: no repository, or a run names no commit */
 } dp_past_commits;
-df_status dp_postmortem_commits(const dp_postmortem *story, int before, int after, dp_past_commits *out, df_error *err);
+dflash_status dp_postmortem_commits(const dp_postmortem *summary, int before, int after, dp_past_commits *out,
+                                    dflash_error *err);
 void dp_past_commits_release(dp_past_commits *commits);
 
 /* Name of a run for people: commit (with + when dirty) and start. */
@@ -119,27 +120,27 @@ bool dp_past_dirty(const dp_past_run *run);
  * went off; how closely a recording agrees with what it was held against (nothing for a result); how recordings are
  * treated (nothing without one); which of the last good and the first bad build was not of its commit alone; the
  * commits between. */
-void dp_postmortem_outcome(FILE *to, const dp_postmortem *story, const dp_past_case *item);
-void dp_postmortem_begin(FILE *to, const dp_postmortem *story, const dp_past_case *item);
+void dp_postmortem_outcome(FILE *to, const dp_postmortem *summary, const dp_past_case *item);
+void dp_postmortem_begin(FILE *to, const dp_postmortem *summary, const dp_past_case *item);
 void dp_postmortem_bits(FILE *to, const dp_past_run *run);
-void dp_postmortem_notes(FILE *to, const dp_postmortem *story);
-void dp_postmortem_builds(FILE *to, const dp_postmortem *story, const dp_past_case *item);
+void dp_postmortem_notes(FILE *to, const dp_postmortem *summary);
+void dp_postmortem_builds(FILE *to, const dp_postmortem *summary, const dp_past_case *item);
 void dp_postmortem_history(FILE *to, const dp_past_commits *found);
 
 /* Cases that did not pass in some run: the first ones of the list. */
-int dp_postmortem_bad_cases(const dp_postmortem *story);
+int dp_postmortem_bad_cases(const dp_postmortem *summary);
 /* Of those, the ones told in full; a gate that breaks everywhere has one cause. */
 enum { DP_MOST_TOLD = 3, DP_MOST_COMMITS = 20 };
 
 /* The text to paste, and the page (with plots; keep as in plot_run.h). The caller frees them. */
-df_status dp_postmortem_markdown(const dp_postmortem *story, char **out, df_error *err);
-df_status dp_postmortem_html(const dp_postmortem *story, const char *keep, char **out, df_error *err);
+dflash_status dp_postmortem_markdown(const dp_postmortem *summary, char **out, dflash_error *err);
+dflash_status dp_postmortem_html(const dp_postmortem *summary, const char *keep, char **out, dflash_error *err);
 
 /* Parts of dp_postmortem_read: reads what a recording says of itself; puts the runs in order; gives each recording its
  * verdict and its case, which needs that order. */
-df_status dp_past_open_recording(dp_past_run *run, df_error *err);
+dflash_status dp_past_open_recording(dp_past_run *run, dflash_error *err);
 void dp_past_recording_release(dp_past_recording *recording);
-df_status dp_past_put_in_order(dp_postmortem *story, df_error *err);
-df_status dp_past_judge_recordings(dp_postmortem *story, df_error *err);
+dflash_status dp_past_put_in_order(dp_postmortem *summary, dflash_error *err);
+dflash_status dp_past_judge_recordings(dp_postmortem *summary, dflash_error *err);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct list {
     dp_changes *to;
     FILE *missing;
     bool any_missing;
-    df_error *err;
+    dflash_error *err;
 } list;
 
 void dp_changes_release(dp_changes *changes) {
@@ -45,7 +45,7 @@ static char *text_of(const cJSON *value, bool is_known, bool other_is_known) {
     return cJSON_IsString(value) ? strdup(value->valuestring) : cJSON_PrintUnformatted(value);
 }
 
-static df_status add(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
+static dflash_status add(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
     const bool has_before = known(before, null_is_none), has_after = known(after, null_is_none);
     dp_change *grown = realloc(l->to->change, (size_t)(l->to->count + 1) * sizeof *grown);
     if (grown == NULL) return df_fail_memory(l->err, "the list of changes", sizeof *grown);
@@ -54,22 +54,23 @@ static df_status add(list *l, const char *name, const cJSON *before, const cJSON
     *change = (dp_change){.name = strdup(name),
                           .before = text_of(before, has_before, has_after),
                           .after = text_of(after, has_after, has_before)};
-    if (change->name != NULL && change->before != NULL && change->after != NULL) return DF_OK;
+    if (change->name != NULL && change->before != NULL && change->after != NULL) return DFLASH_OK;
     return df_fail_memory(l->err, "a change", strlen(name));
 }
 
-static df_status compare_objects(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none);
+static dflash_status compare_objects(list *l, const char *name, const cJSON *before, const cJSON *after,
+                                     bool null_is_none);
 
-static df_status compare(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
+static dflash_status compare(list *l, const char *name, const cJSON *before, const cJSON *after, bool null_is_none) {
     const bool has_before = known(before, null_is_none), has_after = known(after, null_is_none);
-    if (!has_before && !has_after) return DF_OK;
+    if (!has_before && !has_after) return DFLASH_OK;
     if (cJSON_IsObject(before) && cJSON_IsObject(after)) return compare_objects(l, name, before, after, null_is_none);
-    if (has_before && has_after && cJSON_Compare(before, after, true)) return DF_OK;
+    if (has_before && has_after && cJSON_Compare(before, after, true)) return DFLASH_OK;
     return add(l, name, before, after, null_is_none);
 }
 
-static df_status compare_objects(list *l, const char *name, const cJSON *before, const cJSON *after,
-                                 bool null_is_none) {
+static dflash_status compare_objects(list *l, const char *name, const cJSON *before, const cJSON *after,
+                                     bool null_is_none) {
     char inner[256];
     const cJSON *child;
     cJSON_ArrayForEach(child, before) {
@@ -81,7 +82,7 @@ static df_status compare_objects(list *l, const char *name, const cJSON *before,
         snprintf(inner, sizeof inner, "%s.%s", name, child->string);
         TRY(compare(l, inner, NULL, child, null_is_none));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Lists what neither run has of the facts that every run is asked for. */
@@ -96,7 +97,8 @@ static void list_missing(list *l, const char *group, const cJSON *before, const 
     }
 }
 
-static df_status compare_runs(list *l, const dp_postmortem *story, const dp_past_case *item, int before, int after) {
+static dflash_status compare_runs(list *l, const dp_postmortem *summary, const dp_past_case *item, int before,
+                                  int after) {
     static const char *const of_environment[] = {"version", "commit",       "dirty", "compiler", "flags", "cuda",
                                                  "driver",  "cublas",       "gpu",   "tf32",     "hdf5",  "cjson",
                                                  "cpu",     "cpu_features", "os",    NULL};
@@ -104,7 +106,7 @@ static df_status compare_runs(list *l, const dp_postmortem *story, const dp_past
     static const char *const of_oracle[] = {"sha256", NULL};
     static const char *const of_case[] = {"family",   "precision", "backend", "class",
                                           "products", "isa",       "threads", NULL};
-    const cJSON *from = story->run[before].environment, *to = story->run[after].environment;
+    const cJSON *from = summary->run[before].environment, *to = summary->run[after].environment;
     TRY(compare_objects(l, "environment", from, to, true));
     list_missing(l, "environment.", from, to, of_environment, true);
     const dp_result_case *good = item->in_run[before], *bad = item->in_run[after];
@@ -122,15 +124,15 @@ static df_status compare_runs(list *l, const dp_postmortem *story, const dp_past
                    cJSON_GetObjectItemCaseSensitive(to, "device"), true);
 }
 
-df_status dp_postmortem_changes(const dp_postmortem *story, const dp_past_case *item, int before, int after,
-                                dp_changes *out, df_error *err) {
+dflash_status dp_postmortem_changes(const dp_postmortem *summary, const dp_past_case *item, int before, int after,
+                                    dp_changes *out, dflash_error *err) {
     size_t length = 0;
     *out = (dp_changes){.change = NULL};
     list found = {.to = out, .missing = open_memstream(&out->missing, &length), .err = err};
     if (found.missing == NULL) return df_fail_memory(err, "the list of changes", 4096);
-    df_status status = compare_runs(&found, story, item, before, after);
+    dflash_status status = compare_runs(&found, summary, item, before, after);
     const bool failed = ferror(found.missing) != 0;
-    if ((fclose(found.missing) != 0 || failed) && status == DF_OK)
+    if ((fclose(found.missing) != 0 || failed) && status == DFLASH_OK)
         status = df_fail_memory(err, "the list of changes", length);
     return status;
 }

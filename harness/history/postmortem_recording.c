@@ -30,7 +30,7 @@ static const char *text_of(const cJSON *object, const char *key) {
 }
 
 /* What the engine says of build and machine; how it ran is told beside it, as in a result file. */
-static df_status take_environment(dp_past_run *run, const cJSON *engine, df_error *err) {
+static dflash_status take_environment(dp_past_run *run, const cJSON *engine, dflash_error *err) {
     static const char *const how[] = {"backend", "class", "products", "isa", "threads"};
     dp_past_recording *recording = &run->recording;
     recording->engine = cJSON_Duplicate(engine, true);
@@ -40,15 +40,15 @@ static df_status take_environment(dp_past_run *run, const cJSON *engine, df_erro
     for (size_t i = 0; i < sizeof how / sizeof *how; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(recording->environment, how[i]);
     run->environment = recording->environment;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status take_facts(dp_past_run *run, const dp_oracle *file, df_error *err) {
+static dflash_status take_facts(dp_past_run *run, const dp_oracle *file, dflash_error *err) {
     dp_past_recording *recording = &run->recording;
     const cJSON *provenance = dp_oracle_provenance(file);
     dp_run_facts facts = {.geometry = NULL};
-    if (!df_precision_parse(dp_file_precision(file), &recording->precision))
-        return df_fail(err, DF_ERR_REFUSED, "postmortem.precision",
+    if (!dflash_precision_parse(dp_file_precision(file), &recording->precision))
+        return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.precision",
                        "%s was recorded in the precision %.60s; expected stored, f32, bf16, q8_0, q4_0, mixed or fc, "
                        "so that its case can be found. Write the recording again with one of these.",
                        run->path, dp_file_precision(file));
@@ -58,24 +58,24 @@ static df_status take_facts(dp_past_run *run, const dp_oracle *file, df_error *e
     return take_environment(run, said(provenance, "engine"), err);
 }
 
-df_status dp_past_open_recording(dp_past_run *run, df_error *err) {
+dflash_status dp_past_open_recording(dp_past_run *run, dflash_error *err) {
     struct stat info;
     struct tm utc;
     dp_oracle *file = NULL;
     run->is_recording = true;
     TRY(dp_store_open(run->path, &file, err));
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (dp_oracle_kind(file) == DP_KIND_ORACLE)
-        status = df_fail(err, DF_ERR_REFUSED, "postmortem.oracle",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "postmortem.oracle",
                          "%s is an oracle, which is what runs are held against: expected results and recordings of "
                          "runs. Give it with --oracle if it is to judge recordings.",
                          run->path);
-    if (status == DF_OK) status = take_facts(run, file, err);
+    if (status == DFLASH_OK) status = take_facts(run, file, err);
     dp_oracle_close(file);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     if (stat(run->path, &info) == 0 && gmtime_r(&info.st_mtime, &utc) != NULL)
         strftime(run->when, sizeof run->when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void dp_past_recording_release(dp_past_recording *recording) {
@@ -91,14 +91,14 @@ static void take_stage(const dp_file_stage *from, const char *reference, dp_stag
     *to = (dp_stage_result){.rank = from->spec.rank,
                             .exact = from->spec.exact,
                             .pass = from->pass,
-                            .bar = from->bar,
+                            .limit = from->limit,
                             .difference = from->difference,
                             .isolated = {.worst = -1}};
     snprintf(to->name, sizeof to->name, "%s", from->spec.name);
     memcpy(to->dim, from->spec.dim, sizeof to->dim);
     if (to->rank == 0) to->dim[to->rank++] = 1; /* a stage that the geometry does not have */
     to->headroom = from->barred ? from->headroom : from->pass ? 1.0 : -INFINITY;
-    if (!from->barred) snprintf(to->bar.origin, sizeof to->bar.origin, "every bit as in %.100s", reference);
+    if (!from->barred) snprintf(to->limit.origin, sizeof to->limit.origin, "every bit as in %.100s", reference);
     if (from->measured) return;
     to->difference.count = from->pair.compared;
     to->difference.worst = from->pair.first;
@@ -108,7 +108,8 @@ static void take_stage(const dp_file_stage *from, const char *reference, dp_stag
     to->difference.worst_got = (int32_t)from->pair.bits[1];
 }
 
-static df_status take_stages(const dp_file_comparison *c, dp_past_recording *recording, dp_result *out, df_error *err) {
+static dflash_status take_stages(const dp_file_comparison *c, dp_past_recording *recording, dp_result *out,
+                                 dflash_error *err) {
     out->stage = calloc((size_t)c->count + 1, sizeof *out->stage);
     recording->stage = calloc((size_t)c->count + 1, sizeof *recording->stage);
     if (out->stage == NULL || recording->stage == NULL)
@@ -125,16 +126,16 @@ static df_status take_stages(const dp_file_comparison *c, dp_past_recording *rec
         to->warn = to->pass && to->headroom < DP_WARN_HEADROOM;
         out->warnings += to->warn;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The values of the recording that the pictures are made of. */
-static df_status load_stages(const dp_oracle *file, const dp_result *result, dp_recording *out, df_error *err) {
+static dflash_status load_stages(const dp_oracle *file, const dp_result *result, dp_recording *out, dflash_error *err) {
     for (int i = 0; i < result->stage_count; i++) {
         const dp_stage_result *stage = &result->stage[i];
         dp_array array;
-        df_stage_view view = {.rank = stage->rank};
-        if (stage->difference.count == 0 || !df_stage_parse(stage->name, &view.stage, &view.layer)) continue;
+        dflash_stage_view view = {.rank = stage->rank};
+        if (stage->difference.count == 0 || !dflash_stage_parse(stage->name, &view.stage, &view.layer)) continue;
         memcpy(view.dim, stage->dim, sizeof view.dim);
         TRY(dp_oracle_stage(file, DP_RUN_OWN, stage->name, &array, err));
         float *value = malloc((size_t)array.count * sizeof *value);
@@ -154,10 +155,10 @@ static df_status load_stages(const dp_oracle *file, const dp_result *result, dp_
     return dp_recording_status(out, err);
 }
 
-static df_status collect_plots(const dp_file_comparison *c, dp_result *result, df_error *err) {
+static dflash_status collect_plots(const dp_file_comparison *c, dp_result *result, dflash_error *err) {
     dp_recording values = {.stage = NULL};
-    df_status status = load_stages(c->files.file[1], result, &values, err);
-    if (status == DF_OK) status = dp_plot_collect(c->files.file[0], &values, result, err);
+    dflash_status status = load_stages(c->files.file[1], result, &values, err);
+    if (status == DFLASH_OK) status = dp_plot_collect(c->files.file[0], &values, result, err);
     dp_recording_release(&values);
     return status;
 }
@@ -165,10 +166,10 @@ static df_status collect_plots(const dp_file_comparison *c, dp_result *result, d
 /* ---- Its judgement -------------------------------------------------------------------------------------------------
  */
 
-static df_status take_facts_of_pair(const dp_file_comparison *c, const dp_past_recording *recording, dp_run_facts *out,
-                                    df_error *err) {
-    const dp_admission in = {.oracle = c->files.file[0], .config = c->files.config};
-    TRY(dp_facts_of_admission(&in, out, err));
+static dflash_status take_facts_of_pair(const dp_file_comparison *c, const dp_past_recording *recording,
+                                        dp_run_facts *out, dflash_error *err) {
+    const dp_preflight in = {.oracle = c->files.file[0], .config = c->files.config};
+    TRY(dp_facts_of_preflight(&in, out, err));
     if (recording->by_bits) { /* the summary of a record that no oracle has */
         cJSON_Delete(out->provenance);
         out->provenance = NULL;
@@ -176,10 +177,10 @@ static df_status take_facts_of_pair(const dp_file_comparison *c, const dp_past_r
     memcpy(out->config_sha256, recording->config_sha256, sizeof out->config_sha256);
     memcpy(out->tensors_sha256, recording->tensors_sha256, sizeof out->tensors_sha256);
     dp_file_digest(c->options->files.a, out->oracle_sha256);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status fill(const dp_file_comparison *c, dp_past_run *run, dp_result *out, df_error *err) {
+static dflash_status fill(const dp_file_comparison *c, dp_past_run *run, dp_result *out, dflash_error *err) {
     const cJSON *engine = run->recording.engine, *threads = said(engine, "threads");
     out->verdict = c->verdict;
     out->family = c->files.config.family;
@@ -188,9 +189,9 @@ static df_status fill(const dp_file_comparison *c, dp_past_run *run, dp_result *
     out->stages_known = c->files.stages.count;
     out->isa = text_of(engine, "isa");
     out->threads = cJSON_IsNumber(threads) && threads->valuedouble > 0 ? (int)fmin(threads->valuedouble, INT32_MAX) : 0;
-    out->device = (df_device_facts){.backend = text_of(engine, "backend"),
-                                    .numeric_class = text_of(engine, "class"),
-                                    .products = text_of(engine, "products")};
+    out->device = (dflash_device_facts){.backend = text_of(engine, "backend"),
+                                        .numeric_class = text_of(engine, "class"),
+                                        .products = text_of(engine, "products")};
     TRY(take_stages(c, &run->recording, out, err));
     TRY(dp_growth(out, err));
     TRY(take_facts_of_pair(c, &run->recording, &out->facts, err));
@@ -215,7 +216,7 @@ static cJSON *environment_of(const dp_past_run *run) {
     return environment;
 }
 
-static df_status write_document(const char *name, const dp_result *result, dp_past_run *run, df_error *err) {
+static dflash_status write_document(const char *name, const dp_result *result, dp_past_run *run, dflash_error *err) {
     char *argv[] = {word("compare"), word(run->recording.against), word(run->path)};
     char *command = dp_command_line(3, argv);
     cJSON *document = command != NULL ? dp_document_begin("check", command, NULL) : NULL;
@@ -231,16 +232,16 @@ static df_status write_document(const char *name, const dp_result *result, dp_pa
         cJSON_Delete(document);
         return df_fail_memory(err, "the judgement of a recording", 1 << 16);
     }
-    const df_status status = dp_result_parse(document, run->path, &run->file, err);
+    const dflash_status status = dp_result_parse(document, run->path, &run->file, err);
     run->file.owned = true;
     return status;
 }
 
 /* The recording that others are held against has to be whole and finite itself. */
-static df_status check_reference(const dp_file_comparison *c, df_error *err) {
+static dflash_status check_reference(const dp_file_comparison *c, dflash_error *err) {
     const dp_file_stage *first = dp_first_divergent_file_stage(c);
-    if (first == NULL) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "postmortem.reference",
+    if (first == NULL) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.reference",
                    "%s is the first recording, which the others are to be held against, and its stage %s %s. Leave it "
                    "out, or give the oracle that judges all of them with --oracle.",
                    c->options->files.a, first->spec.name,
@@ -248,27 +249,29 @@ static df_status check_reference(const dp_file_comparison *c, df_error *err) {
                                                  : "holds values that are not finite");
 }
 
-static df_status judge(const char *against, const char *oracle, const char *name, dp_past_run *run, df_error *err) {
+static dflash_status judge(const char *against, const char *oracle, const char *name, dp_past_run *run,
+                           dflash_error *err) {
     const dp_compare_options how = {.files = {.a = against, .b = run->path}};
     const dp_check_options options = {.checkpoint = "", .oracle = against, .precision = run->recording.precision};
     dp_result result = {.options = &options};
     dp_file_comparison c;
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     dp_compare_files(&how, &c);
     run->recording.against = against;
-    run->recording.by_bits = c.files.bars == NULL;
+    run->recording.by_bits = c.files.limits == NULL;
     if (c.verdict == DP_REFUSED || c.verdict == DP_ERROR) {
         *err = c.error;
         status = c.error.status;
     } else if (oracle != NULL && run->recording.by_bits)
-        status = df_fail(err, DF_ERR_REFUSED, "postmortem.oracle",
-                         "%s is a recording, which has no bars to judge by: expected an oracle after --oracle. Without "
-                         "the option recordings are held against the first of them.",
-                         oracle);
+        status =
+            df_fail(err, DFLASH_ERR_REFUSED, "postmortem.oracle",
+                    "%s is a recording, which has no limits to judge by: expected an oracle after --oracle. Without "
+                    "the option recordings are held against the first of them.",
+                    oracle);
     else if (strcmp(against, run->path) == 0)
         status = check_reference(&c, err);
-    if (status == DF_OK) status = fill(&c, run, &result, err);
-    if (status == DF_OK) status = write_document(name, &result, run, err);
+    if (status == DFLASH_OK) status = fill(&c, run, &result, err);
+    if (status == DFLASH_OK) status = write_document(name, &result, run, err);
     dp_result_release(&result);
     dp_file_comparison_release(&c);
     return status;
@@ -285,67 +288,67 @@ static bool of_checkpoint(const dp_result_case *item, const dp_past_recording *r
 }
 
 /* The case of a result that is of the recording's checkpoint and of this oracle. */
-static df_status find_case(const dp_postmortem *story, const dp_past_run *run, const char *oracle_sha256,
-                           const char **name, df_error *err) {
+static dflash_status find_case(const dp_postmortem *summary, const dp_past_run *run, const char *oracle_sha256,
+                               const char **name, dflash_error *err) {
     const dp_result_case *other = NULL;
-    for (int r = 0; r < story->run_count; r++) {
-        const dp_result_file *file = &story->run[r].file;
-        for (int i = 0; !story->run[r].is_recording && i < file->count; i++) {
+    for (int r = 0; r < summary->run_count; r++) {
+        const dp_result_file *file = &summary->run[r].file;
+        for (int i = 0; !summary->run[r].is_recording && i < file->count; i++) {
             if (!of_checkpoint(&file->item[i], &run->recording)) continue;
             other = &file->item[i];
             *name = other->name;
-            if (strcmp(other->result.facts.oracle_sha256, oracle_sha256) == 0) return DF_OK;
+            if (strcmp(other->result.facts.oracle_sha256, oracle_sha256) == 0) return DFLASH_OK;
         }
     }
     if (other == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "postmortem.case",
+        return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.case",
                        "The recording %s is of no case that the results hold: none has its config, weights and "
                        "precision (%s). Give results of the same checkpoint, or the recordings alone.",
-                       run->path, df_precision_name(run->recording.precision));
+                       run->path, dflash_precision_name(run->recording.precision));
     return df_fail(
-        err, DF_ERR_REFUSED, "postmortem.oracle",
+        err, DFLASH_ERR_REFUSED, "postmortem.oracle",
         "The results judged %.60s, the case of the recording %s, by the oracle %s with SHA-256 %.12s, and %s "
         "has %.12s: one story needs one judge. Give the results' oracle with --oracle.",
-        other->name, run->path, other->options.oracle, other->result.facts.oracle_sha256, story->options.oracle,
+        other->name, run->path, other->options.oracle, other->result.facts.oracle_sha256, summary->options.oracle,
         oracle_sha256);
 }
 
 /* The oracle's name without folder and ending. */
-static df_status name_series(dp_postmortem *story, const char *oracle, df_error *err) {
+static dflash_status name_series(dp_postmortem *summary, const char *oracle, dflash_error *err) {
     const char *slash = strrchr(oracle, '/'), *from = slash != NULL ? slash + 1 : oracle, *dot = strrchr(from, '.');
-    story->series = strndup(from, dot != NULL && dot > from ? (size_t)(dot - from) : strlen(from));
-    return story->series != NULL ? DF_OK : df_fail_memory(err, "the name of the series", strlen(oracle));
+    summary->series = strndup(from, dot != NULL && dot > from ? (size_t)(dot - from) : strlen(from));
+    return summary->series != NULL ? DFLASH_OK : df_fail_memory(err, "the name of the series", strlen(oracle));
 }
 
-df_status dp_past_judge_recordings(dp_postmortem *story, df_error *err) {
-    const char *oracle = story->options.oracle, *against = oracle;
+dflash_status dp_past_judge_recordings(dp_postmortem *summary, dflash_error *err) {
+    const char *oracle = summary->options.oracle, *against = oracle;
     char sha256[DP_DIGEST_TEXT] = "";
     const char *mixed = NULL;
     int recordings = 0;
-    for (int r = story->run_count - 1; r >= 0; r--) {
-        if (!story->run[r].is_recording) mixed = story->run[r].path;
-        if (!story->run[r].is_recording) continue;
+    for (int r = summary->run_count - 1; r >= 0; r--) {
+        if (!summary->run[r].is_recording) mixed = summary->run[r].path;
+        if (!summary->run[r].is_recording) continue;
         recordings++;
-        if (oracle == NULL) against = story->run[r].path;
+        if (oracle == NULL) against = summary->run[r].path;
     }
-    if (recordings == 0 && oracle == NULL) return DF_OK;
+    if (recordings == 0 && oracle == NULL) return DFLASH_OK;
     if (recordings == 0)
-        return df_fail(err, DF_ERR_REFUSED, "postmortem.oracle",
+        return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.oracle",
                        "--oracle %s judges recordings, and no recording was given: results were judged when they were "
                        "written. Leave the option out.",
                        oracle);
     if (mixed != NULL && oracle == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "postmortem.oracle",
+        return df_fail(err, DFLASH_ERR_REFUSED, "postmortem.oracle",
                        "%s is a result and %s a recording, which holds no verdict: expected --oracle FILE with the "
-                       "oracle of the results, so that both are held against the same bars.",
+                       "oracle of the results, so that both are held against the same limits.",
                        mixed, against);
     if (oracle != NULL) dp_file_digest(oracle, sha256);
-    if (mixed == NULL) TRY(name_series(story, oracle != NULL ? oracle : "recordings", err));
-    for (int r = 0; r < story->run_count; r++) {
-        const char *name = story->series;
-        if (!story->run[r].is_recording) continue;
-        if (mixed != NULL) TRY(find_case(story, &story->run[r], sha256, &name, err));
-        TRY(judge(against, oracle, name, &story->run[r], err));
+    if (mixed == NULL) TRY(name_series(summary, oracle != NULL ? oracle : "recordings", err));
+    for (int r = 0; r < summary->run_count; r++) {
+        const char *name = summary->series;
+        if (!summary->run[r].is_recording) continue;
+        if (mixed != NULL) TRY(find_case(summary, &summary->run[r], sha256, &name, err));
+        TRY(judge(against, oracle, name, &summary->run[r], err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -5,7 +5,7 @@
 #include "check/divergence.h"
 #include "common/dtype.h"
 #include "report/stage_words.h"
-#include "report/story.h"
+#include "report/summary.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,15 +42,15 @@ const char *dp_past_run_name(const dp_past_run *run, char name[DP_RUN_NAME]) {
     return name;
 }
 
-static void run_name(FILE *to, const dp_postmortem *story, int run) {
+static void run_name(FILE *to, const dp_postmortem *summary, int run) {
     char name[DP_RUN_NAME];
-    ticked(to, dp_past_run_name(&story->run[run], name));
+    ticked(to, dp_past_run_name(&summary->run[run], name));
 }
 
 /* ---- The outcome ---------------------------------------------------------------------------------------------------
  */
 
-void dp_postmortem_outcome(FILE *to, const dp_postmortem *story, const dp_past_case *item) {
+void dp_postmortem_outcome(FILE *to, const dp_postmortem *summary, const dp_past_case *item) {
     ticked(to, item->name);
     if (item->last_bad < 0) {
         fputs(item->last_good < 0 ? " was not judged in any of these runs." : " passes in every run that has it.", to);
@@ -58,23 +58,23 @@ void dp_postmortem_outcome(FILE *to, const dp_postmortem *story, const dp_past_c
     }
     if (item->last_good >= 0) {
         fputs(" last passed in ", to);
-        run_name(to, story, item->last_good);
+        run_name(to, summary, item->last_good);
         fputs("; first bad is ", to);
     } else
         fputs(" has no good run here; the first bad one is ", to);
-    run_name(to, story, item->first_bad);
+    run_name(to, summary, item->first_bad);
     fputs(", where it ", to);
-    dp_story_headline(to, item->in_run[item->first_bad]);
+    dp_summary_headline(to, item->in_run[item->first_bad]);
     fputs(".", to);
     if (item->bad_before > 0) {
         fprintf(to, " It comes and goes: before that it did not pass in %d run%s, ", item->bad_before,
                 item->bad_before == 1 ? "" : "s, the first of them");
-        run_name(to, story, item->first_before);
+        run_name(to, summary, item->first_before);
         fputs(".", to);
     }
     if (item->good_again < 0) return;
     fputs(" It passes again in ", to);
-    run_name(to, story, item->good_again);
+    run_name(to, summary, item->good_again);
     fputs(".", to);
 }
 
@@ -133,42 +133,43 @@ void dp_postmortem_bits(FILE *to, const dp_past_run *run) {
     if (first != NULL) first_element(to, first, integer);
 }
 
-void dp_postmortem_begin(FILE *to, const dp_postmortem *story, const dp_past_case *item) {
-    const dp_past_run *run = &story->run[item->first_bad];
+void dp_postmortem_begin(FILE *to, const dp_postmortem *summary, const dp_past_case *item) {
+    const dp_past_run *run = &summary->run[item->first_bad];
     const dp_result *result = &item->in_run[item->first_bad]->result;
     bool integer;
     const dp_pair_stage *first = run->is_recording && run->recording.by_bits ? first_failure(run, &integer) : NULL;
     if (first == NULL) {
-        dp_story_begin(to, item->in_run[item->first_bad]);
+        dp_summary_begin(to, item->in_run[item->first_bad]);
         return;
     }
     ticked(to, item->name);
     fputs(" does not give the bits of ", to);
     ticked(to, last_part(run->recording.against));
-    fprintf(to, ", which is what its bar is here: %d of %d stages differ. It began at `%s`, %s", result->failed_stages,
-            result->stage_count, first->name, dp_stage_words(first->name));
+    fprintf(to, ", which is what its limit is here: %d of %d stages differ. It began at `%s`, %s",
+            result->failed_stages, result->stage_count, first->name, dp_stage_words(first->name));
     fputs(first->lacking ? ", which is not there in the shape expected." : ".", to);
 }
 
 /* ---- Caveats -------------------------------------------------------------------------------------------------------
  */
 
-void dp_postmortem_notes(FILE *to, const dp_postmortem *story) {
+void dp_postmortem_notes(FILE *to, const dp_postmortem *summary) {
     const dp_past_run *recorded = NULL;
-    for (int r = 0; r < story->run_count; r++)
-        if (story->run[r].is_recording) recorded = &story->run[r];
+    for (int r = 0; r < summary->run_count; r++)
+        if (summary->run[r].is_recording) recorded = &summary->run[r];
     if (recorded == NULL) return;
     fputs("A recording does not say when it was made, so its time is that of its file. ", to);
     fputs(recorded->recording.by_bits ? "Recordings are held, bit for bit, against the first of them, "
-                                      : "Recordings are held against the bars of ",
+                                      : "Recordings are held against the limits of ",
           to);
     ticked(to, last_part(recorded->recording.against));
     fputs(recorded->recording.by_bits ? ", which the pictures call the reference" : "", to);
     fputs("; nothing of them was run alone, and no round.", to);
 }
 
-void dp_postmortem_builds(FILE *to, const dp_postmortem *story, const dp_past_case *item) {
-    const bool good = dp_past_dirty(&story->run[item->last_good]), bad = dp_past_dirty(&story->run[item->first_bad]);
+void dp_postmortem_builds(FILE *to, const dp_postmortem *summary, const dp_past_case *item) {
+    const bool good = dp_past_dirty(&summary->run[item->last_good]),
+               bad = dp_past_dirty(&summary->run[item->first_bad]);
     if (!good && !bad) return;
     fprintf(to, "%s built from a tree that differed from the commit, so the commit does not say all of what was built.",
             good && bad ? "Both runs were"

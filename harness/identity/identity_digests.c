@@ -19,9 +19,10 @@ void dp_digest_list_release(dp_digest_list *list) {
     *list = (dp_digest_list){.item = NULL};
 }
 
-static df_status append(dp_digest_list *list, const char *name, const char *stage, const char *hex, df_error *err) {
+static dflash_status append(dp_digest_list *list, const char *name, const char *stage, const char *hex,
+                            dflash_error *err) {
     if (strlen(name) >= DP_DIGEST_NAME)
-        return df_fail(err, DF_ERR_ARGUMENT, "digests.name",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "digests.name",
                        "The case name '%.60s...' is too long for a digest: at most %d characters. Shorten it.", name,
                        DP_DIGEST_NAME - 1);
     if (list->count == list->capacity) {
@@ -35,7 +36,7 @@ static df_status append(dp_digest_list *list, const char *name, const char *stag
     snprintf(digest->name, sizeof digest->name, "%s", name);
     snprintf(digest->stage, sizeof digest->stage, "%s", stage);
     snprintf(digest->hex, sizeof digest->hex, "%s", hex);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static void digest_of(const dp_recorded *entry, char hex[65]) {
@@ -52,18 +53,18 @@ static void digest_of(const dp_recorded *entry, char hex[65]) {
     dp_sha256_hex(&hash, hex);
 }
 
-df_status dp_digests_add(dp_digest_list *list, const char *name, const dp_recording *run, df_error *err) {
-    df_status status = DF_OK;
-    for (int i = 0; status == DF_OK && i < run->count; i++) {
-        char stage[DF_STAGE_NAME_MAX], hex[65];
+dflash_status dp_digests_add(dp_digest_list *list, const char *name, const dp_recording *run, dflash_error *err) {
+    dflash_status status = DFLASH_OK;
+    for (int i = 0; status == DFLASH_OK && i < run->count; i++) {
+        char stage[DFLASH_STAGE_NAME_MAX], hex[65];
         const dp_recorded *r = &run->stage[i];
         if (r->value != NULL && dp_first_nonfinite(r->value, dp_dims_product(r->rank, r->dim)) >= 0)
-            return df_fail(err, DF_ERR_REFUSED, "digests.nonfinite",
+            return df_fail(err, DFLASH_ERR_REFUSED, "digests.nonfinite",
                            "Stage %s of %s holds a NaN or an infinity: its digest would let a broken run agree with "
                            "another broken run. Run `dflash-parity check` on this case.",
-                           df_stage_name(run->stage[i].stage, run->stage[i].layer, stage), name);
+                           dflash_stage_name(run->stage[i].stage, run->stage[i].layer, stage), name);
         digest_of(&run->stage[i], hex);
-        status = append(list, name, df_stage_name(run->stage[i].stage, run->stage[i].layer, stage), hex, err);
+        status = append(list, name, dflash_stage_name(run->stage[i].stage, run->stage[i].layer, stage), hex, err);
     }
     return status;
 }
@@ -71,7 +72,7 @@ df_status dp_digests_add(dp_digest_list *list, const char *name, const dp_record
 /* ---- Files
  * ------------------------------------------------------------------------------------------------------------ */
 
-df_status dp_digests_write(const char *path, const dp_digest_list *list, df_error *err) {
+dflash_status dp_digests_write(const char *path, const dp_digest_list *list, dflash_error *err) {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "schema", schema);
     cJSON_AddNumberToObject(document, "schema_version", VERSION);
@@ -87,7 +88,7 @@ df_status dp_digests_write(const char *path, const dp_digest_list *list, df_erro
         else
             written += whole;
     }
-    const df_status status =
+    const dflash_status status =
         written == list->count ? dp_write_json(path, document, err) : df_fail_memory(err, "the digests", 0);
     cJSON_Delete(document);
     return status;
@@ -99,31 +100,31 @@ static const dp_digest *find(const dp_digest_list *list, const char *name, const
     return NULL;
 }
 
-static df_status read_entry(const cJSON *entry, const char *path, dp_digest_list *out, df_error *err) {
+static dflash_status read_entry(const cJSON *entry, const char *path, dp_digest_list *out, dflash_error *err) {
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "case"));
     const char *stage = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "stage"));
     const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "digest"));
-    df_stage kind;
+    dflash_stage kind;
     int layer;
-    if (name == NULL || stage == NULL || !df_stage_parse(stage, &kind, &layer) || hex == NULL || strlen(hex) != 64 ||
-        strspn(hex, "0123456789abcdef") != 64)
+    if (name == NULL || stage == NULL || !dflash_stage_parse(stage, &kind, &layer) || hex == NULL ||
+        strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64)
         return df_fail(
-            err, DF_ERR_REFUSED, "digests.entry",
+            err, DFLASH_ERR_REFUSED, "digests.entry",
             "Digest %d of %s is not {case, stage, digest} with the name of a stage and 64 hexadecimal digits. "
             "Write the file again with --digests.",
             out->count + 1, path);
     if (find(out, name, stage) != NULL)
-        return df_fail(err, DF_ERR_REFUSED, "digests.entry",
+        return df_fail(err, DFLASH_ERR_REFUSED, "digests.entry",
                        "%s holds stage %.47s of case %.80s twice. Write the file again with --digests.", path, stage,
                        name);
     return append(out, name, stage, hex, err);
 }
 
-df_status dp_digests_read(const char *path, dp_digest_list *out, df_error *err) {
+dflash_status dp_digests_read(const char *path, dp_digest_list *out, dflash_error *err) {
     char *text = NULL;
     *out = (dp_digest_list){.item = NULL};
-    df_status status = dp_text_file_read(path, LARGEST_FILE, &text, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_text_file_read(path, LARGEST_FILE, &text, err);
+    if (status != DFLASH_OK) return status;
     cJSON *document = cJSON_ParseWithOpts(text, NULL, true); /* true: nothing may follow the document */
     free(text);
     const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(document, "schema"));
@@ -131,15 +132,15 @@ df_status dp_digests_read(const char *path, dp_digest_list *out, df_error *err) 
     const cJSON *digests = cJSON_GetObjectItemCaseSensitive(document, "digests"), *entry = NULL;
     if (found == NULL || strcmp(found, schema) != 0 || !cJSON_IsNumber(version) || version->valuedouble != VERSION ||
         !cJSON_IsArray(digests))
-        status = df_fail(err, DF_ERR_REFUSED, "digests.json",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "digests.json",
                          "%s is not a document of schema %s, version %d, with an array \"digests\". Write it with "
                          "identity --digests.",
                          path, schema, VERSION);
     cJSON_ArrayForEach(entry, digests) {
-        if (status == DF_OK) status = read_entry(entry, path, out, err);
+        if (status == DFLASH_OK) status = read_entry(entry, path, out, err);
     }
     cJSON_Delete(document);
-    if (status != DF_OK) dp_digest_list_release(out);
+    if (status != DFLASH_OK) dp_digest_list_release(out);
     return status;
 }
 

@@ -13,7 +13,7 @@ enum { DP_DIGEST_NAME = 128 };
 
 typedef struct dp_digest {
     char name[DP_DIGEST_NAME]; /* of the case */
-    char stage[DF_STAGE_NAME_MAX];
+    char stage[DFLASH_STAGE_NAME_MAX];
     char hex[65];
 } dp_digest;
 
@@ -25,13 +25,13 @@ typedef struct dp_digest_list {
 void dp_digest_list_release(dp_digest_list *list);
 
 /* Appends the digest of every stage of a recording. Codes: "digests.name" (a case name that is too long). */
-df_status dp_digests_add(dp_digest_list *list, const char *name, const dp_recording *run, df_error *err);
+dflash_status dp_digests_add(dp_digest_list *list, const char *name, const dp_recording *run, dflash_error *err);
 
 /* {"schema": "dflash-parity-digests", "schema_version": 1, "digests": [{"case", "stage", "digest"}, ...]}. Codes of
  * reading: "digests.json" (no such document), "digests.entry" (an entry that is malformed or there twice), and those of
  * text_file.h. */
-df_status dp_digests_write(const char *path, const dp_digest_list *list, df_error *err);
-df_status dp_digests_read(const char *path, dp_digest_list *out, df_error *err);
+dflash_status dp_digests_write(const char *path, const dp_digest_list *list, dflash_error *err);
+dflash_status dp_digests_read(const char *path, dp_digest_list *out, dflash_error *err);
 
 typedef enum dp_digest_verdict {
     DP_DIGEST_SAME = 0,

@@ -13,7 +13,7 @@
 #include "identity/identity_schedule.h"
 
 /* The largest window when every layer slides, so that old rows may go; 0 otherwise. */
-int32_t dp_sliding_window(const df_config *config);
+int32_t dp_sliding_window(const dflash_config *config);
 
 typedef enum dp_history_end {
     DP_HISTORY_SAME = 0,
@@ -23,9 +23,9 @@ typedef enum dp_history_end {
 
 typedef struct dp_history_result {
     dp_history_end end;
-    int drafts;   /* blocks compared */
-    int step;     /* the step, from 0, at which it ended, unless SAME */
-    df_error why; /* of a refusal */
+    int drafts;       /* blocks compared */
+    int step;         /* the step, from 0, at which it ended, unless SAME */
+    dflash_error why; /* of a refusal */
 } dp_history_result;
 
 /* How often forward_block runs: every draft (a replay), or every DP_HISTORY_CHECK_EVERY-th and the last. */
@@ -33,8 +33,8 @@ enum { DP_HISTORY_CHECK_EVERY = 16 };
 
 /* Runs until the end or the first difference. Stages compared are added to *pair. `features` are those of the subject's
  * own context, [context, H]. Fails only for reasons that are no verdict on the drafter: memory, a device. */
-df_status dp_history_run(const dp_rig *rig, const dp_subject *subject, const float *features,
-                         const dp_schedule *schedule, bool every_stage, dp_pair *pair, dp_history_result *out,
-                         df_error *err);
+dflash_status dp_history_run(const dp_rig *rig, const dp_subject *subject, const float *features,
+                             const dp_schedule *schedule, bool every_stage, dp_pair *pair, dp_history_result *out,
+                             dflash_error *err);
 
 #endif

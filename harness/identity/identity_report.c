@@ -16,11 +16,11 @@ static double value_of(uint32_t bits) {
 }
 
 static bool is_integer(const dp_pair_stage *stage) {
-    df_stage kind;
+    dflash_stage kind;
     int layer;
-    return df_stage_parse(stage->name, &kind, &layer) &&
-           (kind == DF_STAGE_SELECT_TOPK_IDS || kind == DF_STAGE_SELECT_PATH || kind == DF_STAGE_MARKOV_TOKENS ||
-            kind == DF_STAGE_CONFIDENCE_WINDOW);
+    return dflash_stage_parse(stage->name, &kind, &layer) &&
+           (kind == DFLASH_STAGE_SELECT_TOPK_IDS || kind == DFLASH_STAGE_SELECT_PATH ||
+            kind == DFLASH_STAGE_MARKOV_TOKENS || kind == DFLASH_STAGE_CONFIDENCE_WINDOW);
 }
 
 /* "ulp <= 3" and the other classes by name. */
@@ -52,61 +52,62 @@ static void print_stage(FILE *to, const dp_pair_stage *stage) {
     fprintf(to, "; %lld of %lld differ\n", (long long)stage->differing, (long long)stage->compared);
 }
 
-static void replay_command(const dp_identity_result *result, const dp_outcome *arm, const char *origin,
+static void replay_command(const dp_identity_result *result, const dp_outcome *variant, const char *origin,
                            char command[COMMAND_TEXT]) {
     snprintf(command, COMMAND_TEXT, "dflash-parity identity %s --seed %llu --replay '%s'", origin,
-             (unsigned long long)result->seed, arm->replay);
+             (unsigned long long)result->seed, variant->replay);
 }
 
-static void print_failure(FILE *to, const dp_identity_result *result, const dp_outcome *arm, const char *origin) {
-    if (arm->state == DP_OUTCOME_REFUSED) fprintf(to, "      refused: %s: %s\n", arm->why.code, arm->why.message);
-    for (int i = 0; i < arm->pair.count; i++)
-        if (arm->pair.stage[i].reached != DP_BITS_IDENTICAL || arm->pair.stage[i].nonfinite > 0)
-            print_stage(to, &arm->pair.stage[i]);
-    if (arm->pair.count == 0 && arm->state == DP_OUTCOME_DIFFERS) fprintf(to, "      nothing was compared\n");
-    if (arm->replay == NULL) return;
+static void print_failure(FILE *to, const dp_identity_result *result, const dp_outcome *variant, const char *origin) {
+    if (variant->state == DP_OUTCOME_REFUSED)
+        fprintf(to, "      refused: %s: %s\n", variant->why.code, variant->why.message);
+    for (int i = 0; i < variant->pair.count; i++)
+        if (variant->pair.stage[i].reached != DP_BITS_IDENTICAL || variant->pair.stage[i].nonfinite > 0)
+            print_stage(to, &variant->pair.stage[i]);
+    if (variant->pair.count == 0 && variant->state == DP_OUTCOME_DIFFERS) fprintf(to, "      nothing was compared\n");
+    if (variant->replay == NULL) return;
     char command[COMMAND_TEXT];
-    replay_command(result, arm, origin, command);
+    replay_command(result, variant, origin, command);
     fprintf(to, "      replay: %s\n", command);
 }
 
-static void print_arm(FILE *to, const dp_identity_result *result, const dp_outcome *arm, const char *origin) {
-    if (arm->state == DP_OUTCOME_NOT_RUN) {
-        fprintf(to, "--    %-18s not run: %s\n", arm->name, arm->why.message);
+static void print_variant(FILE *to, const dp_identity_result *result, const dp_outcome *variant, const char *origin) {
+    if (variant->state == DP_OUTCOME_NOT_RUN) {
+        fprintf(to, "--    %-18s not run: %s\n", variant->name, variant->why.message);
         return;
     }
-    const bool same = arm->state == DP_OUTCOME_IDENTICAL;
-    const dp_pair_stage *first = dp_pair_first(&arm->pair);
-    fprintf(to, "%-4s  %-18s ", same ? "ok" : "FAIL", arm->name);
+    const bool same = variant->state == DP_OUTCOME_IDENTICAL;
+    const dp_pair_stage *first = dp_pair_first(&variant->pair);
+    fprintf(to, "%-4s  %-18s ", same ? "ok" : "FAIL", variant->name);
     if (same)
-        fprintf(to, "identical: %d stages, %lld values, every bit", arm->pair.count,
-                (long long)dp_pair_compared(&arm->pair));
+        fprintf(to, "identical: %d stages, %lld values, every bit", variant->pair.count,
+                (long long)dp_pair_compared(&variant->pair));
     else if (first != NULL)
         fprintf(to, "not identical: first at %s", first->name);
     else
-        fprintf(to, "%s", arm->state == DP_OUTCOME_REFUSED ? "refused by the drafter" : "not identical");
-    if (arm->histories > 0)
-        fprintf(to, "; %d histor%s, %d block%s", arm->histories, arm->histories == 1 ? "y" : "ies", arm->drafts,
-                dp_plural(arm->drafts));
-    fprintf(to, ", %.2f s\n", arm->seconds);
-    if (!same) print_failure(to, result, arm, origin);
+        fprintf(to, "%s", variant->state == DP_OUTCOME_REFUSED ? "refused by the drafter" : "not identical");
+    if (variant->histories > 0)
+        fprintf(to, "; %d histor%s, %d block%s", variant->histories, variant->histories == 1 ? "y" : "ies",
+                variant->drafts, dp_plural(variant->drafts));
+    fprintf(to, ", %.2f s\n", variant->seconds);
+    if (!same) print_failure(to, result, variant, origin);
 }
 
 void dp_identity_text(FILE *to, const dp_identity_result *result, const char *origin, bool failures_only) {
     const int same = result->compared - result->failed;
-    fprintf(to, "%-8s %-22s %s, %s, ", dp_verdict_name(result->verdict), result->name, df_family_name(result->family),
-            df_precision_name(result->precision));
+    fprintf(to, "%-8s %-22s %s, %s, ", dp_verdict_name(result->verdict), result->name,
+            dflash_family_name(result->family), dflash_precision_name(result->precision));
     if (result->isa[0] != '\0')
         fprintf(to, "%s, %d thread%s: ", result->isa, result->threads, dp_plural(result->threads));
     else
         fprintf(to, "no engine: ");
-    fprintf(to, "%d arm%s identical, %d not, %d not run, %.2f s\n", same, dp_plural(same), result->failed,
+    fprintf(to, "%d variant%s identical, %d not, %d not run, %.2f s\n", same, dp_plural(same), result->failed,
             result->not_run, result->seconds);
     if (result->verdict == DP_REFUSED || result->verdict == DP_ERROR)
         fprintf(to, "      %s: %s\n", result->error.code, result->error.message);
-    for (int i = 0; i < result->arm_count; i++)
-        if (!failures_only || result->arm[i].state != DP_OUTCOME_IDENTICAL)
-            print_arm(to, result, &result->arm[i], origin);
+    for (int i = 0; i < result->variant_count; i++)
+        if (!failures_only || result->variant[i].state != DP_OUTCOME_IDENTICAL)
+            print_variant(to, result, &result->variant[i], origin);
 }
 
 /* ---- JSON
@@ -134,31 +135,31 @@ static cJSON *stage_json(const dp_pair_stage *stage) {
     return object;
 }
 
-static cJSON *arm_json(const dp_identity_result *result, const dp_outcome *arm, const char *origin) {
+static cJSON *variant_json(const dp_identity_result *result, const dp_outcome *variant, const char *origin) {
     static const char *const states[] = {"identical", "not identical", "refused", "not run"};
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "name", arm->name);
-    cJSON_AddStringToObject(object, "state", states[arm->state]);
-    if (arm->state == DP_OUTCOME_REFUSED || arm->state == DP_OUTCOME_NOT_RUN) {
-        cJSON_AddStringToObject(object, "code", arm->why.code);
-        cJSON_AddStringToObject(object, "message", arm->why.message);
+    cJSON_AddStringToObject(object, "name", variant->name);
+    cJSON_AddStringToObject(object, "state", states[variant->state]);
+    if (variant->state == DP_OUTCOME_REFUSED || variant->state == DP_OUTCOME_NOT_RUN) {
+        cJSON_AddStringToObject(object, "code", variant->why.code);
+        cJSON_AddStringToObject(object, "message", variant->why.message);
     }
-    if (arm->state != DP_OUTCOME_NOT_RUN)
-        cJSON_AddStringToObject(object, "class", dp_bit_class_name(dp_pair_class(&arm->pair)));
-    if (arm->state == DP_OUTCOME_DIFFERS && dp_pair_first(&arm->pair) != NULL)
-        cJSON_AddStringToObject(object, "first_stage", dp_pair_first(&arm->pair)->name);
-    cJSON_AddNumberToObject(object, "compared", (double)dp_pair_compared(&arm->pair));
-    cJSON_AddNumberToObject(object, "histories", arm->histories);
-    cJSON_AddNumberToObject(object, "blocks", arm->drafts);
-    if (arm->replay != NULL) {
+    if (variant->state != DP_OUTCOME_NOT_RUN)
+        cJSON_AddStringToObject(object, "class", dp_bit_class_name(dp_pair_class(&variant->pair)));
+    if (variant->state == DP_OUTCOME_DIFFERS && dp_pair_first(&variant->pair) != NULL)
+        cJSON_AddStringToObject(object, "first_stage", dp_pair_first(&variant->pair)->name);
+    cJSON_AddNumberToObject(object, "compared", (double)dp_pair_compared(&variant->pair));
+    cJSON_AddNumberToObject(object, "histories", variant->histories);
+    cJSON_AddNumberToObject(object, "blocks", variant->drafts);
+    if (variant->replay != NULL) {
         char command[COMMAND_TEXT];
-        replay_command(result, arm, origin, command);
-        cJSON_AddStringToObject(object, "schedule", arm->replay);
+        replay_command(result, variant, origin, command);
+        cJSON_AddStringToObject(object, "schedule", variant->replay);
         cJSON_AddStringToObject(object, "replay", command);
     }
-    cJSON_AddNumberToObject(object, "seconds", arm->seconds);
+    cJSON_AddNumberToObject(object, "seconds", variant->seconds);
     cJSON *stages = cJSON_AddArrayToObject(object, "stages");
-    for (int i = 0; i < arm->pair.count; i++) cJSON_AddItemToArray(stages, stage_json(&arm->pair.stage[i]));
+    for (int i = 0; i < variant->pair.count; i++) cJSON_AddItemToArray(stages, stage_json(&variant->pair.stage[i]));
     return object;
 }
 
@@ -173,8 +174,8 @@ cJSON *dp_identity_json(const dp_identity_result *result, const char *origin) {
         cJSON_AddStringToObject(error, "code", result->error.code);
         cJSON_AddStringToObject(error, "message", result->error.message);
     }
-    cJSON_AddStringToObject(object, "family", df_family_name(result->family));
-    cJSON_AddStringToObject(object, "precision", df_precision_name(result->precision));
+    cJSON_AddStringToObject(object, "family", dflash_family_name(result->family));
+    cJSON_AddStringToObject(object, "precision", dflash_precision_name(result->precision));
     dp_add_device(object, &result->device);
     cJSON_AddStringToObject(object, "isa", result->isa);
     cJSON_AddNumberToObject(object, "threads", result->threads);
@@ -183,7 +184,8 @@ cJSON *dp_identity_json(const dp_identity_result *result, const char *origin) {
     cJSON_AddNumberToObject(object, "arms_failed", result->failed);
     cJSON_AddNumberToObject(object, "arms_not_run", result->not_run);
     cJSON_AddNumberToObject(object, "seconds", result->seconds);
-    cJSON *arms = cJSON_AddArrayToObject(object, "arms");
-    for (int i = 0; i < result->arm_count; i++) cJSON_AddItemToArray(arms, arm_json(result, &result->arm[i], origin));
+    cJSON *variants = cJSON_AddArrayToObject(object, "arms");
+    for (int i = 0; i < result->variant_count; i++)
+        cJSON_AddItemToArray(variants, variant_json(result, &result->variant[i], origin));
     return object;
 }

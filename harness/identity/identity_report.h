@@ -9,12 +9,12 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-/* A line an arm; under one that is not identical a line for each stage that is not, with the first differing element,
- * and the command that replays a failing history. `origin` are the words that choose the checkpoint, e.g. "--case X".
- * With `failures_only` identical arms are left out. */
+/* A line a variant; under one that is not identical a line for each stage that is not, with the first differing
+ * element, and the command that replays a failing history. `origin` are the words that choose the checkpoint, e.g.
+ * "--case X". With `failures_only` identical variants are left out. */
 void dp_identity_text(FILE *to, const dp_identity_result *result, const char *origin, bool failures_only);
 
-/* Every arm with every stage; the caller deletes it. NULL when out of memory. */
+/* Every variant with every stage; the caller deletes it. NULL when out of memory. */
 cJSON *dp_identity_json(const dp_identity_result *result, const char *origin);
 
 #endif

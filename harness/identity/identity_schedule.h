@@ -25,12 +25,12 @@ typedef struct dp_schedule {
 enum { DP_SCHEDULE_MOST_ROWS = 1 << 20, DP_SCHEDULE_MOST_STEPS = 1 << 16 };
 
 void dp_schedule_release(dp_schedule *schedule);
-df_status dp_schedule_add(dp_schedule *schedule, char kind, int rows, df_error *err);
-df_status dp_schedule_copy(const dp_schedule *from, dp_schedule *to, df_error *err);
+dflash_status dp_schedule_add(dp_schedule *schedule, char kind, int rows, dflash_error *err);
+dflash_status dp_schedule_copy(const dp_schedule *from, dp_schedule *to, dflash_error *err);
 
 /* Codes: "schedule.word", "schedule.rows" (more rolled back than committed, or too many rows), "schedule.draft"
  * (nothing is drafted). */
-df_status dp_schedule_parse(const char *text, dp_schedule *out, df_error *err);
+dflash_status dp_schedule_parse(const char *text, dp_schedule *out, dflash_error *err);
 /* The caller frees it; NULL when out of memory. */
 char *dp_schedule_text(const dp_schedule *schedule);
 
@@ -53,6 +53,6 @@ typedef struct dp_schedule_plan {
 /* A server's life: a prompt, ingested in chunks of some size, then rounds of drafting and accepting 1..B rows, of which
  * some ingest the whole block first and roll back what was rejected, some go back further, some move the cache. When
  * every layer slides, the cache is so small that old rows must go, in most schedules. */
-df_status dp_schedule_random(const dp_schedule_plan *plan, uint64_t random, dp_schedule *out, df_error *err);
+dflash_status dp_schedule_random(const dp_schedule_plan *plan, uint64_t random, dp_schedule *out, dflash_error *err);
 
 #endif

@@ -6,16 +6,16 @@ typedef struct shrinker {
     dp_schedule_fails fails;
     void *user;
     int budget, calls;
-    df_status status;
-    df_error *err;
+    dflash_status status;
+    dflash_error *err;
 } shrinker;
 
-static bool spent(const shrinker *s) { return s->status != DF_OK || s->calls >= s->budget; }
+static bool spent(const shrinker *s) { return s->status != DFLASH_OK || s->calls >= s->budget; }
 
 static bool begin_trial(shrinker *s) {
     if (spent(s)) return false;
     s->status = dp_schedule_copy(s->best, &s->trial, s->err);
-    return s->status == DF_OK;
+    return s->status == DFLASH_OK;
 }
 
 /* True when the trial fails too: it is the best from now on. */
@@ -132,8 +132,8 @@ static bool resize_cache(shrinker *s) {
     return any;
 }
 
-df_status dp_schedule_shrink(dp_schedule *schedule, dp_schedule_fails fails, void *user, int budget, int *calls,
-                             df_error *err) {
+dflash_status dp_schedule_shrink(dp_schedule *schedule, dp_schedule_fails fails, void *user, int budget, int *calls,
+                                 dflash_error *err) {
     shrinker s = {.best = schedule, .fails = fails, .user = user, .budget = budget, .err = err};
     bool smaller = true;
     while (smaller && !spent(&s)) {

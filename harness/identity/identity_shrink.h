@@ -15,7 +15,7 @@ typedef bool (*dp_schedule_fails)(const dp_schedule *schedule, void *user);
 
 /* *schedule, which fails, becomes a smaller one that does. At most `budget` calls of fails; *calls counts them. When
  * memory runs out the schedule is what was reached so far. */
-df_status dp_schedule_shrink(dp_schedule *schedule, dp_schedule_fails fails, void *user, int budget, int *calls,
-                             df_error *err);
+dflash_status dp_schedule_shrink(dp_schedule *schedule, dp_schedule_fails fails, void *user, int budget, int *calls,
+                                 dflash_error *err);
 
 #endif

@@ -14,19 +14,20 @@
 enum { PATH_SIZE = 4096, MADE_CONTEXT = 24, MADE_START = 1000 };
 enum { STREAM_TAPS = 1, STREAM_NOISE, STREAM_ROWS, STREAM_DRAFTS }; /* of random numbers */
 
-static df_status path_in(const dp_subject *s, const char *file, char path[PATH_SIZE], df_error *err) {
-    if (snprintf(path, PATH_SIZE, "%s/%s", s->checkpoint, file) < PATH_SIZE) return DF_OK;
-    return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.", PATH_SIZE);
+static dflash_status path_in(const dp_subject *s, const char *file, char path[PATH_SIZE], dflash_error *err) {
+    if (snprintf(path, PATH_SIZE, "%s/%s", s->checkpoint, file) < PATH_SIZE) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
+                   PATH_SIZE);
 }
 
 /* Inputs for a checkpoint without an oracle. */
-static df_status make_inputs(dp_subject *s, df_error *err) {
+static dflash_status make_inputs(dp_subject *s, dflash_error *err) {
     char path[PATH_SIZE];
-    dp_admission *in = &s->in;
-    df_status status = path_in(s, "config.json", path, err);
-    if (status == DF_OK) status = df_config_read(path, &in->config, err);
-    if (status != DF_OK) return status;
-    const df_config *c = &in->config;
+    dp_preflight *in = &s->in;
+    dflash_status status = path_in(s, "config.json", path, err);
+    if (status == DFLASH_OK) status = dflash_config_read(path, &in->config, err);
+    if (status != DFLASH_OK) return status;
+    const dflash_config *c = &in->config;
     const size_t taps = (size_t)MADE_CONTEXT * (size_t)c->n_taps * (size_t)c->hidden,
                  noise = (size_t)c->block * (size_t)c->hidden, rows = (size_t)MADE_CONTEXT + (size_t)c->block;
     in->context = MADE_CONTEXT;
@@ -40,25 +41,25 @@ static df_status make_inputs(dp_subject *s, df_error *err) {
     for (size_t i = 0; i < (size_t)c->block; i++)
         dp_random_values(dp_random_state(s->seed, STREAM_NOISE, i), 1.0f, in->noise + i * width, c->hidden);
     for (size_t i = 0; i < rows; i++) in->pos[i] = MADE_START + (int32_t)i;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_subject_open(const char *name, const char *checkpoint, const char *oracle, df_precision precision,
-                          uint64_t seed, const dp_identity_hooks *hooks, dp_subject *out, df_error *err) {
+dflash_status dp_subject_open(const char *name, const char *checkpoint, const char *oracle, dflash_precision precision,
+                              uint64_t seed, const dp_identity_hooks *hooks, dp_subject *out, dflash_error *err) {
     *out = (dp_subject){.name = name,
                         .checkpoint = checkpoint,
                         .precision = precision,
                         .seed = seed,
                         .hooks = hooks,
                         .row_scale = 1.0f};
-    const df_status status =
-        oracle != NULL ? dp_admit(checkpoint, oracle, precision, &out->in, err) : make_inputs(out, err);
-    if (status == DF_OK)
+    const dflash_status status =
+        oracle != NULL ? dp_preflight_run(checkpoint, oracle, precision, &out->in, err) : make_inputs(out, err);
+    if (status == DFLASH_OK)
         out->noise_scale = dp_even_range(out->in.noise, (size_t)out->in.config.block * (size_t)out->in.config.hidden);
     return status;
 }
 
-void dp_subject_release(dp_subject *subject) { dp_admission_release(&subject->in); }
+void dp_subject_release(dp_subject *subject) { dp_preflight_release(&subject->in); }
 
 float dp_even_range(const float *values, size_t n) {
     double sum = 0;
@@ -70,7 +71,7 @@ float dp_even_range(const float *values, size_t n) {
  */
 
 int32_t dp_subject_position(const dp_subject *subject, int row) {
-    const dp_admission *in = &subject->in;
+    const dp_preflight *in = &subject->in;
     return row < in->context ? in->pos[row] : in->pos[in->context] + (row - in->context);
 }
 
@@ -84,7 +85,7 @@ void dp_subject_row(const dp_subject *subject, const float *features, int serial
 }
 
 void dp_subject_noise(const dp_subject *subject, int index, float *noise) {
-    const df_config *c = &subject->in.config;
+    const dflash_config *c = &subject->in.config;
     const int n = c->block * c->hidden;
     if (index == 0)
         memcpy(noise, subject->in.noise, (size_t)n * sizeof *noise);
@@ -97,27 +98,28 @@ void dp_subject_noise(const dp_subject *subject, int index, float *noise) {
  */
 
 /* With an oracle, the head that its reference ran; without one, the one that was given or the checkpoint's own. */
-static df_status load_head(const dp_subject *s, dp_rig *rig, df_error *err) {
-    if (s->in.oracle != NULL && s->in.vocab == 0) return DF_OK;
+static dflash_status load_head(const dp_subject *s, dp_rig *rig, dflash_error *err) {
+    if (s->in.oracle != NULL && s->in.vocab == 0) return DFLASH_OK;
     return s->in.oracle != NULL && !s->head_known
                ? dp_head_load(rig->engine, s->checkpoint, s->head, s->in.oracle, &rig->head, err)
                : dp_head_open(rig->engine, s->checkpoint, s->head, &rig->head, err);
 }
 
-df_status dp_rig_open(const dp_subject *subject, const df_engine_options *options, dp_rig *out, df_error *err) {
+dflash_status dp_rig_open(const dp_subject *subject, const dflash_engine_options *options, dp_rig *out,
+                          dflash_error *err) {
     *out = (dp_rig){.engine = NULL};
-    df_status status = df_engine_create(options, &out->engine, err);
-    if (status == DF_OK)
-        status = df_draft_load_as(out->engine, subject->checkpoint, subject->precision, &out->draft, err);
-    if (status == DF_OK) status = load_head(subject, out, err);
-    if (status == DF_OK && subject->hooks != NULL && subject->hooks->opened != NULL)
+    dflash_status status = dflash_engine_create(options, &out->engine, err);
+    if (status == DFLASH_OK)
+        status = dflash_draft_load_as(out->engine, subject->checkpoint, subject->precision, &out->draft, err);
+    if (status == DFLASH_OK) status = load_head(subject, out, err);
+    if (status == DFLASH_OK && subject->hooks != NULL && subject->hooks->opened != NULL)
         subject->hooks->opened(out->draft, subject->hooks->user);
     return status;
 }
 
 void dp_rig_release(dp_rig *rig) {
-    df_table_destroy(rig->head);
-    df_draft_destroy(rig->draft);
-    df_engine_destroy(rig->engine);
+    dflash_table_destroy(rig->head);
+    dflash_draft_destroy(rig->draft);
+    dflash_engine_destroy(rig->engine);
     *rig = (dp_rig){.engine = NULL};
 }

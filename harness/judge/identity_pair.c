@@ -65,21 +65,21 @@ static void compare_integers(const int32_t *a, const int32_t *b, dp_pair_stage *
     stage->reached = stage->differing == 0 ? DP_BITS_IDENTICAL : DP_BITS_DIVERGENT;
 }
 
-/* The bar of a stage from the case's oracle. */
-static void bar_of(const dp_admission *bars, const char *name, bool *known, dp_bar *bar) {
-    const dp_stage_spec *spec = dp_stage_set_find(&bars->stages, name);
+/* The limit of a stage from the case's oracle. */
+static void limit_of(const dp_preflight *limits, const char *name, bool *known, dp_limit *limit) {
+    const dp_stage_spec *spec = dp_stage_set_find(&limits->stages, name);
     *known = spec != NULL && !spec->exact;
-    if (*known) *bar = dp_bar_chained(spec, &bars->bracket[spec - bars->stages.spec], 1.0);
+    if (*known) *limit = dp_limit_chained(spec, &limits->reference_spread[spec - limits->stages.spec], 1.0);
 }
 
 /* Beyond DP_ULP_MOST: is the distance between the two sides what two float32 programs may lie apart? */
-static df_status judge_by_envelope(df_stage kind, const float *a, const float *b, const dp_admission *bars,
-                                   dp_pair_stage *stage, df_error *err) {
-    dp_bar bar;
+static dflash_status judge_by_envelope(dflash_stage kind, const float *a, const float *b, const dp_preflight *limits,
+                                       dp_pair_stage *stage, dflash_error *err) {
+    dp_limit limit;
     dp_difference difference;
     bool known;
-    df_status status = DF_OK;
-    bar_of(bars, stage->name, &known, &bar);
+    dflash_status status = DFLASH_OK;
+    limit_of(limits, stage->name, &known, &limit);
     if (!known) return status;
     const size_t bytes = (size_t)stage->compared * sizeof(double);
     double *got = malloc(bytes), *want = malloc(bytes);
@@ -89,7 +89,7 @@ static df_status judge_by_envelope(df_stage kind, const float *a, const float *b
         for (int64_t i = 0; i < stage->compared; i++) got[i] = (double)b[i], want[i] = (double)a[i];
         const dp_array values = {.value = want, .count = stage->compared, .rank = stage->rank, .stride = 1};
         status = dp_compare(got, &values, dp_row_length(kind, stage->rank, stage->dim), &difference, err);
-        if (status == DF_OK && dp_headroom(&bar, &difference) >= 0.0) stage->reached = DP_BITS_ENVELOPE;
+        if (status == DFLASH_OK && dp_headroom(&limit, &difference) >= 0.0) stage->reached = DP_BITS_ENVELOPE;
     }
     free(got);
     free(want);
@@ -114,11 +114,11 @@ static void merge(dp_pair_stage *into, const dp_pair_stage *from) {
     into->lacking = into->lacking || from->lacking;
 }
 
-static df_status add(dp_pair *pair, const dp_pair_stage *stage, df_error *err) {
+static dflash_status add(dp_pair *pair, const dp_pair_stage *stage, dflash_error *err) {
     for (int i = 0; i < pair->count; i++)
         if (strcmp(pair->stage[i].name, stage->name) == 0) {
             merge(&pair->stage[i], stage);
-            return DF_OK;
+            return DFLASH_OK;
         }
     if (pair->count == pair->capacity) {
         const int capacity = pair->capacity > 0 ? 2 * pair->capacity : 64;
@@ -128,35 +128,35 @@ static df_status add(dp_pair *pair, const dp_pair_stage *stage, df_error *err) {
         pair->capacity = capacity;
     }
     pair->stage[pair->count++] = *stage;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static dp_pair_stage begin(df_stage kind, int layer, int rank, const int64_t *dim) {
+static dp_pair_stage begin(dflash_stage kind, int layer, int rank, const int64_t *dim) {
     dp_pair_stage stage = {.rank = rank, .first = -1};
-    df_stage_name(kind, layer, stage.name);
+    dflash_stage_name(kind, layer, stage.name);
     for (int i = 0; i < rank; i++) stage.dim[i] = dim[i];
     stage.compared = rank > 0 ? dp_dims_product(rank, dim) : 0;
     return stage;
 }
 
-df_status dp_pair_floats(df_stage kind, int layer, int rank, const int64_t *dim, const float *a, const float *b,
-                         const dp_admission *bars, dp_pair *pair, df_error *err) {
+dflash_status dp_pair_floats(dflash_stage kind, int layer, int rank, const int64_t *dim, const float *a, const float *b,
+                             const dp_preflight *limits, dp_pair *pair, dflash_error *err) {
     dp_pair_stage stage = begin(kind, layer, rank, dim);
     compare_floats(a, b, &stage);
-    df_status status = DF_OK;
-    if (stage.reached == DP_BITS_DIVERGENT && stage.nonfinite == 0 && bars != NULL && bars->oracle != NULL)
-        status = judge_by_envelope(kind, a, b, bars, &stage, err);
-    return status == DF_OK ? add(pair, &stage, err) : status;
+    dflash_status status = DFLASH_OK;
+    if (stage.reached == DP_BITS_DIVERGENT && stage.nonfinite == 0 && limits != NULL && limits->oracle != NULL)
+        status = judge_by_envelope(kind, a, b, limits, &stage, err);
+    return status == DFLASH_OK ? add(pair, &stage, err) : status;
 }
 
-df_status dp_pair_integers(df_stage kind, int layer, int rank, const int64_t *dim, const int32_t *a, const int32_t *b,
-                           dp_pair *pair, df_error *err) {
+dflash_status dp_pair_integers(dflash_stage kind, int layer, int rank, const int64_t *dim, const int32_t *a,
+                               const int32_t *b, dp_pair *pair, dflash_error *err) {
     dp_pair_stage stage = begin(kind, layer, rank, dim);
     compare_integers(a, b, &stage);
     return add(pair, &stage, err);
 }
 
-df_status dp_pair_lacking(df_stage kind, int layer, dp_pair *pair, df_error *err) {
+dflash_status dp_pair_lacking(dflash_stage kind, int layer, dp_pair *pair, dflash_error *err) {
     dp_pair_stage stage = begin(kind, layer, 0, NULL);
     stage.reached = DP_BITS_DIVERGENT;
     stage.lacking = true;
@@ -167,8 +167,8 @@ df_status dp_pair_lacking(df_stage kind, int layer, dp_pair *pair, df_error *err
  */
 
 /* Whole stages, or under the rule of a round the last rows of the first side's. */
-static df_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp_pair_rule rule,
-                                  const dp_admission *bars, dp_pair *pair, df_error *err) {
+static dflash_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp_pair_rule rule,
+                                      const dp_preflight *limits, dp_pair *pair, dflash_error *err) {
     const bool tail = rule == DP_PAIR_ROUND && dp_stage_shows_context(a->stage);
     if (b == NULL || a->rank != b->rank || a->rank < 1 || (a->integer == NULL) != (b->integer == NULL) ||
         (tail ? b->dim[0] > a->dim[0] : b->dim[0] != a->dim[0]) ||
@@ -177,31 +177,32 @@ static df_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp
     const int64_t skip = (a->dim[0] - b->dim[0]) * dp_dims_product(a->rank - 1, a->dim + 1);
     if (a->integer != NULL)
         return dp_pair_integers(a->stage, a->layer, b->rank, b->dim, a->integer + skip, b->integer, pair, err);
-    return dp_pair_floats(a->stage, a->layer, b->rank, b->dim, a->value + skip, b->value, bars, pair, err);
+    return dp_pair_floats(a->stage, a->layer, b->rank, b->dim, a->value + skip, b->value, limits, pair, err);
 }
 
 static bool is_context(const dp_recorded *entry) {
-    return entry->stage == DF_STAGE_CTX_FC || entry->stage == DF_STAGE_CTX_FEATURES || entry->stage == DF_STAGE_INPUT;
+    return entry->stage == DFLASH_STAGE_CTX_FC || entry->stage == DFLASH_STAGE_CTX_FEATURES ||
+           entry->stage == DFLASH_STAGE_INPUT;
 }
 
-static df_status compare_some(const dp_recording *a, const dp_recording *b, dp_pair_rule rule, bool cache,
-                              const dp_admission *bars, dp_pair *pair, df_error *err) {
-    df_status status = DF_OK;
-    for (int i = 0; status == DF_OK && i < a->count; i++) {
+static dflash_status compare_some(const dp_recording *a, const dp_recording *b, dp_pair_rule rule, bool cache,
+                                  const dp_preflight *limits, dp_pair *pair, dflash_error *err) {
+    dflash_status status = DFLASH_OK;
+    for (int i = 0; status == DFLASH_OK && i < a->count; i++) {
         const dp_recorded *entry = &a->stage[i], *other = dp_recording_find(b, entry->stage, entry->layer);
         if (rule == DP_PAIR_ROUND && (is_context(entry) || dp_is_cache(entry->stage) != cache)) continue;
         if (rule == DP_PAIR_SHOWN && other == NULL) continue;
-        status = compare_recorded(entry, other, rule, bars, pair, err);
+        status = compare_recorded(entry, other, rule, limits, pair, err);
     }
     return status;
 }
 
-df_status dp_pair_compare(const dp_recording *a, const dp_recording *b, dp_pair_rule rule, const dp_admission *bars,
-                          dp_pair *pair, df_error *err) {
-    df_status status = DF_OK;
-    if (rule == DP_PAIR_ROUND) status = compare_some(a, b, rule, true, bars, pair, err);
-    if (status == DF_OK) status = compare_some(a, b, rule, false, bars, pair, err);
-    for (int i = 0; status == DF_OK && i < b->count; i++)
+dflash_status dp_pair_compare(const dp_recording *a, const dp_recording *b, dp_pair_rule rule,
+                              const dp_preflight *limits, dp_pair *pair, dflash_error *err) {
+    dflash_status status = DFLASH_OK;
+    if (rule == DP_PAIR_ROUND) status = compare_some(a, b, rule, true, limits, pair, err);
+    if (status == DFLASH_OK) status = compare_some(a, b, rule, false, limits, pair, err);
+    for (int i = 0; status == DFLASH_OK && i < b->count; i++)
         if (dp_recording_find(a, b->stage[i].stage, b->stage[i].layer) == NULL)
             status = dp_pair_lacking(b->stage[i].stage, b->stage[i].layer, pair, err);
     return status;

@@ -4,14 +4,14 @@
  *
  * Classes, best first: identical (every bit, the sign of zero and the payload of a NaN included), equal (the values
  * are), ulp (no element further apart than DP_ULP_MOST units in the last place; the largest distance is in the result),
- * inside the envelope (the distance is under the bar of the case's oracle; only with an oracle), divergent. A stage
+ * inside the envelope (the distance is under the limit of the case's oracle; only with an oracle), divergent. A stage
  * that one side lacks or shows in another shape is divergent. What was run is identity_run.h's business, what a class
  * is worth the caller's.
  */
 #ifndef DP_IDENTITY_PAIR_H
 #define DP_IDENTITY_PAIR_H
 
-#include "preflight/admission.h"
+#include "preflight/preflight.h"
 #include "run/recording.h"
 
 typedef enum dp_bit_class {
@@ -25,7 +25,7 @@ enum { DP_ULP_MOST = 16, DP_BIT_CLASSES = DP_BITS_DIVERGENT + 1 };
 const char *dp_bit_class_name(dp_bit_class reached); /* "identical", "equal", "ulp", "inside envelope", "divergent" */
 
 typedef struct dp_pair_stage {
-    char name[DF_STAGE_NAME_MAX];
+    char name[DFLASH_STAGE_NAME_MAX];
     dp_bit_class reached;
     int rank;
     int64_t dim[4];                         /* of what was compared first */
@@ -50,17 +50,17 @@ typedef enum dp_pair_rule {
 } dp_pair_rule;
 
 /* Compares every stage that the rule asks for and adds the results to *pair, where several results of one stage become
- * one: the worst class, the first difference, sums. `bars` has the oracle whose envelope counts, or is NULL. */
-df_status dp_pair_compare(const dp_recording *a, const dp_recording *b, dp_pair_rule rule, const dp_admission *bars,
-                          dp_pair *pair, df_error *err);
+ * one: the worst class, the first difference, sums. `limits` has the oracle whose envelope counts, or is NULL. */
+dflash_status dp_pair_compare(const dp_recording *a, const dp_recording *b, dp_pair_rule rule,
+                              const dp_preflight *limits, dp_pair *pair, dflash_error *err);
 
 /* The same for one stage whose values the caller holds: a and b of shape dim. */
-df_status dp_pair_floats(df_stage stage, int layer, int rank, const int64_t *dim, const float *a, const float *b,
-                         const dp_admission *bars, dp_pair *pair, df_error *err);
-df_status dp_pair_integers(df_stage stage, int layer, int rank, const int64_t *dim, const int32_t *a, const int32_t *b,
-                           dp_pair *pair, df_error *err);
+dflash_status dp_pair_floats(dflash_stage stage, int layer, int rank, const int64_t *dim, const float *a,
+                             const float *b, const dp_preflight *limits, dp_pair *pair, dflash_error *err);
+dflash_status dp_pair_integers(dflash_stage stage, int layer, int rank, const int64_t *dim, const int32_t *a,
+                               const int32_t *b, dp_pair *pair, dflash_error *err);
 /* Notes that one side lacks a stage. */
-df_status dp_pair_lacking(df_stage stage, int layer, dp_pair *pair, df_error *err);
+dflash_status dp_pair_lacking(dflash_stage stage, int layer, dp_pair *pair, dflash_error *err);
 
 void dp_pair_release(dp_pair *pair);
 

@@ -18,15 +18,15 @@
 /* One run in progress. */
 typedef struct run {
     const dp_isolated_options *o;
-    const dp_admission *in;
+    const dp_preflight *in;
     dp_recording computed;  /* every stage as it was computed */
     dp_stage_values given;  /* every stage as the next ones saw it */
     dp_stage_values oracle; /* the oracle's own: whole stages, and whole rows of sampled ones */
     dp_stage_values cached; /* the chained run's keys and values */
     int taken;              /* recorded stages that were taken in */
-    df_status status;       /* of taking them in */
+    dflash_status status;   /* of taking them in */
     double *taps, *noise;   /* the inputs, widened */
-    df_error *err;
+    dflash_error *err;
 } run;
 
 /* ---- The forward ---------------------------------------------------------------------------------------------------
@@ -35,15 +35,16 @@ typedef struct run {
 /* Shown to a replacement: what follows is computed from what then stands there. The others are only observed: what
  * follows was computed from the values as they were, whatever is planted in the record of them. */
 static bool is_replaceable(const dp_recorded *stage) {
-    return stage->integer == NULL && stage->stage != DF_STAGE_ROPE_INV_FREQ && stage->stage <= DF_STAGE_LOGITS;
+    return stage->integer == NULL && stage->stage != DFLASH_STAGE_ROPE_INV_FREQ && stage->stage <= DFLASH_STAGE_LOGITS;
 }
 
 /* Takes in what was recorded since the last call, and lets the plant change it. */
 static void take_recorded(run *r) {
-    const dp_plant *p = r->o->plant;
+    const dp_fault_injection *p = r->o->injection;
     for (; r->taken < r->computed.count; r->taken++) {
         const dp_recorded *stage = &r->computed.stage[r->taken];
-        if (!is_replaceable(stage) && r->status == DF_OK) r->status = dp_stage_values_record(&r->given, stage, r->err);
+        if (!is_replaceable(stage) && r->status == DFLASH_OK)
+            r->status = dp_stage_values_record(&r->given, stage, r->err);
         if (p != NULL)
             p->change(p->user, stage->stage, stage->layer, dp_dims_product(stage->rank, stage->dim), stage->value,
                       stage->integer);
@@ -52,55 +53,55 @@ static void take_recorded(run *r) {
 
 /* The observer has just recorded the stage. The next ones start from the oracle where it has the values, from what was
  * computed otherwise, faults included. */
-static bool replace(void *user, const df_stage_view *view, float *value) {
+static bool replace(void *user, const dflash_stage_view *view, float *value) {
     run *r = user;
     take_recorded(r);
     const int64_t count = dp_dims_product(view->rank, view->dim);
     const dp_stage_value *oracle = dp_stage_values_find(&r->oracle, view->stage, view->layer);
     const dp_recorded *computed = dp_recording_find(&r->computed, view->stage, view->layer);
     const bool known = oracle != NULL && oracle->count == count, whole = known && oracle->row_fed == NULL;
-    if (!whole && (computed == NULL || (!known && r->o->plant == NULL))) return false;
+    if (!whole && (computed == NULL || (!known && r->o->injection == NULL))) return false;
     if (!whole) memcpy(value, computed->value, (size_t)count * sizeof *value);
     for (int64_t i = 0; known && i < count; i++)
         if (dp_stage_value_fed(oracle, i)) value[i] = (float)oracle->value[i];
     return true;
 }
 
-static df_status run_forward(run *r) {
-    const dp_admission *in = r->in;
-    df_draft *draft = r->o->draft;
+static dflash_status run_forward(run *r) {
+    const dp_preflight *in = r->in;
+    dflash_draft *draft = r->o->draft;
     const size_t hidden = (size_t)in->config.hidden;
     float *features = malloc((size_t)in->context * hidden * sizeof *features);
     float *result = malloc((size_t)in->config.block * hidden * sizeof *result);
     float *noise = malloc((size_t)in->config.block * hidden * sizeof *noise);
-    df_status status = features != NULL && result != NULL && noise != NULL
-                           ? DF_OK
-                           : df_fail_memory(r->err, "the isolated run's outputs", hidden * sizeof(float));
-    df_draft_replace(draft, replace, r);
-    df_draft_observe(draft, dp_recording_observe, &r->computed);
-    if (status == DF_OK) status = dp_ctx_features(draft, in->taps, in->context, features, r->err);
-    if (status == DF_OK) status = dp_embedding_run(draft, r->o->embedding, in, noise, r->err);
-    if (status == DF_OK) status = dp_forward_block(draft, features, noise, in->pos, in->context, result, r->err);
-    if (status == DF_OK && r->o->head != NULL)
+    dflash_status status = features != NULL && result != NULL && noise != NULL
+                               ? DFLASH_OK
+                               : df_fail_memory(r->err, "the isolated run's outputs", hidden * sizeof(float));
+    dflash_draft_replace(draft, replace, r);
+    dflash_draft_observe(draft, dp_recording_observe, &r->computed);
+    if (status == DFLASH_OK) status = dp_ctx_features(draft, in->taps, in->context, features, r->err);
+    if (status == DFLASH_OK) status = dp_embedding_run(draft, r->o->embedding, in, noise, r->err);
+    if (status == DFLASH_OK) status = dp_forward_block(draft, features, noise, in->pos, in->context, result, r->err);
+    if (status == DFLASH_OK && r->o->head != NULL)
         status = dp_run_judged_proposal(draft, r->o->head, result, in->anchor, &r->computed, r->err);
-    df_draft_observe(draft, NULL, NULL);
-    df_draft_replace(draft, NULL, NULL);
+    dflash_draft_observe(draft, NULL, NULL);
+    dflash_draft_replace(draft, NULL, NULL);
     free(features);
     free(result);
     free(noise);
-    return status == DF_OK ? dp_recording_status(&r->computed, r->err) : status;
+    return status == DFLASH_OK ? dp_recording_status(&r->computed, r->err) : status;
 }
 
 /* ---- Values --------------------------------------------------------------------------------------------------------
  */
 
 /* The whole rows of a sampled stage, at their places. Pages that no row lies in are never touched. */
-static df_status read_rows(run *r, const dp_stage_spec *spec) {
+static dflash_status read_rows(run *r, const dp_stage_spec *spec) {
     int count = 0;
     const int64_t *row = dp_oracle_row_list(r->in->oracle, spec->name, &count);
     const int64_t total = dp_dims_product(spec->rank, spec->dim);
     const int64_t width = dp_row_length(spec->stage, spec->rank, spec->dim);
-    if (count == 0) return DF_OK;
+    if (count == 0) return DFLASH_OK;
     dp_array rows = {.value = NULL};
     TRY(dp_oracle_rows(r->in->oracle, spec->name, &rows, r->err));
     double *value = calloc((size_t)total, sizeof *value);
@@ -113,12 +114,12 @@ static df_status read_rows(run *r, const dp_stage_spec *spec) {
     return dp_stage_values_mark(&r->oracle, spec->stage, spec->layer, total / width, fed, r->err);
 }
 
-static df_status read_oracle(run *r) {
+static dflash_status read_oracle(run *r) {
     for (int i = 0; i < r->in->stages.count; i++) {
         const dp_stage_spec *spec = &r->in->stages.spec[i];
         dp_array array = {.value = NULL};
         /* The frequencies that angles are made of are the float32 ones, in every run of the reference. */
-        const dp_run source = spec->stage == DF_STAGE_ROPE_INV_FREQ ? DP_RUN_F32 : DP_RUN_F64;
+        const dp_run source = spec->stage == DFLASH_STAGE_ROPE_INV_FREQ ? DP_RUN_F32 : DP_RUN_F64;
         TRY(dp_oracle_stage(r->in->oracle, source, spec->name, &array, r->err));
         const bool whole = array.count == array.total && array.stride == 1;
         if (whole) {
@@ -129,21 +130,21 @@ static df_status read_oracle(run *r) {
         dp_array_release(&array);
         if (!whole) TRY(read_rows(r, spec));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The cache is not shown as it is filled: it is held against the keys and values of the chained run, bit for bit. */
-static df_status read_cache(run *r) {
+static dflash_status read_cache(run *r) {
     for (int i = 0; i < r->o->chained->count; i++) {
         const dp_recorded *recorded = &r->o->chained->stage[i];
         if (dp_is_cache(recorded->stage))
-            dp_recording_add(&r->computed, &(df_stage_view){.stage = recorded->stage,
-                                                            .layer = -1,
-                                                            .rank = recorded->rank,
-                                                            .dim = {recorded->dim[0], recorded->dim[1],
-                                                                    recorded->dim[2], recorded->dim[3]},
-                                                            .f32 = recorded->value});
-        if (recorded->stage == DF_STAGE_ATTN_K_ROPE || recorded->stage == DF_STAGE_ATTN_V)
+            dp_recording_add(&r->computed, &(dflash_stage_view){.stage = recorded->stage,
+                                                                .layer = -1,
+                                                                .rank = recorded->rank,
+                                                                .dim = {recorded->dim[0], recorded->dim[1],
+                                                                        recorded->dim[2], recorded->dim[3]},
+                                                                .f32 = recorded->value});
+        if (recorded->stage == DFLASH_STAGE_ATTN_K_ROPE || recorded->stage == DFLASH_STAGE_ATTN_V)
             TRY(dp_stage_values_record(&r->cached, recorded, r->err));
     }
     return dp_recording_status(&r->computed, r->err);
@@ -151,7 +152,7 @@ static df_status read_cache(run *r) {
 
 /* The stages that are shown to a replacement: the oracle's values where it has them, rounded as they were, otherwise
  * what was computed. */
-static df_status collect_given(run *r) {
+static dflash_status collect_given(run *r) {
     for (int i = 0; i < r->computed.count; i++) {
         const dp_recorded *recorded = &r->computed.stage[i];
         const dp_stage_value *oracle = dp_stage_values_find(&r->oracle, recorded->stage, recorded->layer);
@@ -159,7 +160,7 @@ static df_status collect_given(run *r) {
         TRY(dp_stage_values_record(&r->given, recorded, r->err));
         if (oracle != NULL) TRY(dp_stage_values_feed(&r->given, oracle, r->err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Judging -------------------------------------------------------------------------------------------------------
@@ -167,9 +168,9 @@ static df_status collect_given(run *r) {
 
 static dp_evaluation evaluation_of(const run *r, dp_class_model model, const dp_stage_values *values) {
     return (dp_evaluation){.model = model,
-                           .draft = r->o->witness,
-                           .head = r->o->witness_head,
-                           .embedding = r->o->witness_embedding,
+                           .draft = r->o->host_copy,
+                           .head = r->o->host_head,
+                           .embedding = r->o->host_embedding,
                            .ids = r->in->ids,
                            .taps = r->taps,
                            .noise = r->noise,
@@ -203,13 +204,13 @@ static int64_t fed_elements(const dp_evaluation *e, const dp_stage_spec *spec, c
 }
 
 /* Whether the oracle's values of a stage follow from the oracle's values before it, as a float64 run rounds. */
-static df_status judge_oracle(const run *r, const dp_stage_spec *spec, const dp_array *array, int64_t *index,
-                              dp_approx *want, dp_isolated *out) {
+static dflash_status judge_oracle(const run *r, const dp_stage_spec *spec, const dp_array *array, int64_t *index,
+                                  dp_approx *want, dp_isolated *out) {
     const dp_evaluation e = evaluation_of(r, dp_class_model_reference(), &r->oracle);
     out->oracle_share = -1.0;
-    if (!dp_evaluate_inputs(&e, spec)) return DF_OK;
+    if (!dp_evaluate_inputs(&e, spec)) return DFLASH_OK;
     const dp_selection selection = {.count = fed_elements(&e, spec, array, index), .index = index};
-    if (selection.count == 0) return DF_OK;
+    if (selection.count == 0) return DFLASH_OK;
     TRY(dp_evaluate(&e, spec, &selection, r->o->engine->pool, want, r->err));
     out->oracle_share = 0.0;
     for (int64_t i = 0, k = 0; k < selection.count; i++) {
@@ -220,7 +221,7 @@ static df_status judge_oracle(const run *r, const dp_stage_spec *spec, const dp_
         k++;
     }
     if (out->oracle_share > 1.0) out->pass = false;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Room for the elements of a stage. */
@@ -230,9 +231,9 @@ typedef struct elements {
     int64_t *index;
 } elements;
 
-static df_status judge_array(const run *r, const dp_stage_spec *spec, const dp_recorded *recorded,
-                             const dp_array *array, const elements *room, dp_isolated *out) {
-    const df_engine_options *engine = &r->o->engine->options;
+static dflash_status judge_array(const run *r, const dp_stage_spec *spec, const dp_recorded *recorded,
+                                 const dp_array *array, const elements *room, dp_isolated *out) {
+    const dflash_engine_options *engine = &r->o->engine->options;
     const dp_class_model model = dp_class_model_of(engine->backend, engine->numeric_class, engine->products);
     const dp_evaluation e = evaluation_of(r, model, dp_is_cache(spec->stage) ? &r->cached : &r->given);
     const dp_selection selection = {array->offset, array->stride, array->count, array->index};
@@ -260,24 +261,24 @@ static void thin_out(dp_array *array) {
     if (step > 1) array->count = kept;
 }
 
-static df_status judge_stage(const run *r, const dp_stage_spec *spec, dp_isolated *out) {
+static dflash_status judge_stage(const run *r, const dp_stage_spec *spec, dp_isolated *out) {
     *out = (dp_isolated){.oracle_share = -1.0};
-    if (r->o->filter != NULL && !dp_glob(r->o->filter, spec->name)) return DF_OK;
-    if (!dp_evaluable(spec->stage)) return DF_OK;
+    if (r->o->filter != NULL && !dp_glob(r->o->filter, spec->name)) return DFLASH_OK;
+    if (!dp_evaluable(spec->stage)) return DFLASH_OK;
     const dp_recorded *recorded = dp_recording_find(&r->computed, spec->stage, spec->layer);
     out->judged = true;
     if (recorded == NULL || !dp_dims_equal(recorded->rank, recorded->dim, spec->rank, spec->dim) ||
         spec->exact != (recorded->integer != NULL))
-        return DF_OK; /* not shown, or something else was: not a pass */
+        return DFLASH_OK; /* not shown, or something else was: not a pass */
     dp_array array = {.value = NULL};
-    df_status status = dp_oracle_known(r->in->oracle, spec->name, &array, r->err);
-    if (status == DF_OK) thin_out(&array);
+    dflash_status status = dp_oracle_known(r->in->oracle, spec->name, &array, r->err);
+    if (status == DFLASH_OK) thin_out(&array);
     const size_t count = (size_t)(array.count > 0 ? array.count : 1);
     const elements room = {malloc(count * sizeof *room.got), malloc(count * sizeof *room.want),
                            malloc(count * sizeof *room.index)};
-    if (status == DF_OK && (room.got == NULL || room.want == NULL || room.index == NULL))
+    if (status == DFLASH_OK && (room.got == NULL || room.want == NULL || room.index == NULL))
         status = df_fail_memory(r->err, "the evaluation of a stage", count * sizeof *room.want);
-    if (status == DF_OK) status = judge_array(r, spec, recorded, &array, &room, out);
+    if (status == DFLASH_OK) status = judge_array(r, spec, recorded, &array, &room, out);
     free(room.got);
     free(room.want);
     free(room.index);
@@ -288,20 +289,20 @@ static df_status judge_stage(const run *r, const dp_stage_spec *spec, dp_isolate
 /* ---- The whole -----------------------------------------------------------------------------------------------------
  */
 
-df_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, df_error *err) {
+dflash_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, dflash_error *err) {
     run r = {.o = options, .in = options->in, .err = err};
-    const df_config *c = &r.in->config;
+    const dflash_config *c = &r.in->config;
     const size_t hidden = (size_t)c->hidden;
-    df_status status = read_oracle(&r);
-    if (status == DF_OK)
+    dflash_status status = read_oracle(&r);
+    if (status == DFLASH_OK)
         status = dp_widen(r.in->taps, (size_t)r.in->context * (size_t)c->n_taps * hidden, &r.taps, err);
-    if (status == DF_OK) status = dp_widen(r.in->noise, (size_t)c->block * hidden, &r.noise, err);
-    if (status == DF_OK) status = run_forward(&r);
-    if (status == DF_OK) status = read_cache(&r);
+    if (status == DFLASH_OK) status = dp_widen(r.in->noise, (size_t)c->block * hidden, &r.noise, err);
+    if (status == DFLASH_OK) status = run_forward(&r);
+    if (status == DFLASH_OK) status = read_cache(&r);
     take_recorded(&r);
-    if (status == DF_OK) status = r.status;
-    if (status == DF_OK) status = collect_given(&r);
-    for (int i = 0; status == DF_OK && i < r.in->stages.count; i++) {
+    if (status == DFLASH_OK) status = r.status;
+    if (status == DFLASH_OK) status = collect_given(&r);
+    for (int i = 0; status == DFLASH_OK && i < r.in->stages.count; i++) {
         dp_progress_share(&options->progress, (double)i / r.in->stages.count, r.in->stages.spec[i].name);
         status = judge_stage(&r, &r.in->stages.spec[i], &out[i]);
     }

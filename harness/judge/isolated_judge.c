@@ -27,7 +27,7 @@ static int by_noise(const void *a, const void *b) {
 
 static double error_of(const double *got, const dp_approx *want, int64_t i) { return fabs(got[i] - want[i].value); }
 
-/* Elements with no expected noise are exact: an error of theirs is outside every bar. */
+/* Elements with no expected noise are exact: an error of theirs is outside every limit. */
 static double noise_of(const double *got, const dp_approx *want, int64_t i) {
     const double error = error_of(got, want, i);
     if (error == 0.0) return 0.0;
@@ -81,31 +81,32 @@ static void judge_noise(const double *got, const dp_approx *want, const dp_array
         distinct++;
     }
     out->noise = distinct > 0 ? sqrt(sum / (double)distinct) : 0.0;
-    out->noise_bar = dp_noise_bar(distinct);
-    out->peak_bar = dp_peak_bar(noisy);
+    out->noise_limit = dp_noise_limit(distinct);
+    out->peak_limit = dp_peak_limit(noisy);
 }
 
-df_status dp_isolated_judge(const dp_class_model *model, const double *got, const dp_approx *want,
-                            const dp_array *array, int64_t row, int64_t group, dp_isolated *out, df_error *err) {
+dflash_status dp_isolated_judge(const dp_class_model *model, const double *got, const dp_approx *want,
+                                const dp_array *array, int64_t row, int64_t group, dp_isolated *out,
+                                dflash_error *err) {
     const size_t count = (size_t)(array->count > 0 ? array->count : 1);
     double *value = malloc(count * sizeof *value), *ratio = malloc(count * sizeof *ratio);
     group_noise *groups = malloc(count * sizeof *groups);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (value == NULL || ratio == NULL || groups == NULL)
         status = df_fail_memory(err, "the judgement of a stage", count * sizeof *groups);
-    if (status == DF_OK) {
+    if (status == DFLASH_OK) {
         for (int64_t i = 0; i < array->count; i++) value[i] = want[i].value;
         dp_array truth = *array;
         truth.value = value;
         status = dp_compare(got, &truth, row, &out->difference, err);
     }
-    if (status == DF_OK) {
+    if (status == DFLASH_OK) {
         judge_bounds(got, want, array, ratio, out);
         judge_noise(got, want, array, group, groups, out);
-        if (!model->even) out->noise_bar = out->peak_bar = INFINITY; /* they rest on even roundings */
+        if (!model->even) out->noise_limit = out->peak_limit = INFINITY; /* they rest on even roundings */
         out->judged = true;
         out->pass = array->count > 0 && out->difference.nonfinite == 0 && out->share <= 1.0 &&
-                    out->noise <= out->noise_bar && out->peak <= out->peak_bar;
+                    out->noise <= out->noise_limit && out->peak <= out->peak_limit;
     }
     free(value);
     free(ratio);

@@ -82,14 +82,14 @@ const dp_bound_constant *dp_bound_constant_at(int index) {
     return index >= 0 && index < CONSTANTS ? &constants[index] : NULL;
 }
 
-static dp_operands operands_of(df_products products) {
-    const bool tf32 = products == DF_PRODUCTS_TF32;
-    if (products == DF_PRODUCTS_F32) return (dp_operands){.first = 0.0};
+static dp_operands operands_of(dflash_products products) {
+    const bool tf32 = products == DFLASH_PRODUCTS_TF32;
+    if (products == DFLASH_PRODUCTS_F32) return (dp_operands){.first = 0.0};
     const double relative = constant(tf32 ? TF32_OPERAND : BF16_OPERAND);
     return (dp_operands){relative, relative, .least = constant(tf32 ? TF32_LEAST : BF16_LEAST)};
 }
 
-dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_products products) {
+dp_class_model dp_class_model_of(dflash_backend backend, dflash_class numeric_class, dflash_products products) {
     (void)backend; /* a class promises the same everywhere */
     dp_class_model model = {.name = "exact",
                             .unit = constant(FLOAT32_UNIT),
@@ -104,11 +104,11 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
                             .even = true,
                             .fused = true,
                             .float32 = true};
-    if (numeric_class == DF_CLASS_CUBLAS) {
+    if (numeric_class == DFLASH_CLASS_CUBLAS) {
         model.name = "cublas";
         model.segment = 0;
     }
-    if (numeric_class == DF_CLASS_FAST) {
+    if (numeric_class == DFLASH_CLASS_FAST) {
         model.name = "fast";
         model.segment = 0;
         model.unit = constant(TRUNCATED_UNIT);
@@ -125,8 +125,8 @@ dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_
     return model;
 }
 
-double dp_class_coarseness(df_class numeric_class) {
-    const dp_class_model model = dp_class_model_of(DF_BACKEND_CPU, numeric_class, DF_PRODUCTS_F32);
+double dp_class_coarseness(dflash_class numeric_class) {
+    const dp_class_model model = dp_class_model_of(DFLASH_BACKEND_CPU, numeric_class, DFLASH_PRODUCTS_F32);
     return fmax(1.0, fmax(model.unit, fmax(model.product.first, model.product.second)) / constant(FLOAT32_UNIT));
 }
 
@@ -142,7 +142,7 @@ dp_class_model dp_class_model_reference(void) {
 }
 
 dp_class_model dp_class_model_any_order(void) {
-    dp_class_model model = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    dp_class_model model = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     model.name = "any order";
     model.segment = 0;
     model.fused = false;
@@ -152,14 +152,15 @@ dp_class_model dp_class_model_any_order(void) {
     return model;
 }
 
-/* ---- Bars ----------------------------------------------------------------------------------------------------------
+/* ---- Limits
+ * ----------------------------------------------------------------------------------------------------------
  */
 
 double dp_false_alarm(void) { return constant(FALSE_ALARM); }
 
 /* 1 + t where G/2 (t - ln(1 + t)) = ln(1 / alpha). The left side grows with t, so halving finds it; the last step is on
- * the far side, which only widens the bar by the halving's end. */
-double dp_noise_bar(int64_t groups) {
+ * the far side, which only widens the limit by the halving's end. */
+double dp_noise_limit(int64_t groups) {
     if (groups < 1) return 0.0;
     const double wanted = -log(dp_false_alarm()) / (0.5 * (double)groups);
     double low = 0.0, high = 1.0;
@@ -173,55 +174,55 @@ double dp_noise_bar(int64_t groups) {
     return sqrt(1.0 + high);
 }
 
-double dp_peak_bar(int64_t elements) {
+double dp_peak_limit(int64_t elements) {
     return elements < 1 ? 0.0 : sqrt(2.0 * log(2.0 * (double)elements / dp_false_alarm()));
 }
 
 /* ---- Words ---------------------------------------------------------------------------------------------------------
  */
 
-const char *dp_bound_text(df_stage stage, const dp_class_model *model) {
+const char *dp_bound_text(dflash_stage stage, const dp_class_model *model) {
     switch (stage) {
-    case DF_STAGE_CTX_FEATURES:
-    case DF_STAGE_ATTN_NORM:
-    case DF_STAGE_ATTN_Q_NORM:
-    case DF_STAGE_ATTN_K_NORM:
-    case DF_STAGE_MLP_NORM:
-    case DF_STAGE_FINAL:
+    case DFLASH_STAGE_CTX_FEATURES:
+    case DFLASH_STAGE_ATTN_NORM:
+    case DFLASH_STAGE_ATTN_Q_NORM:
+    case DFLASH_STAGE_ATTN_K_NORM:
+    case DFLASH_STAGE_MLP_NORM:
+    case DFLASH_STAGE_FINAL:
         return "|y| (half the relative error of mean(x^2) + eps, and 4 roundings)";
-    case DF_STAGE_ROPE_INV_FREQ:
+    case DFLASH_STAGE_ROPE_INV_FREQ:
         return "ln(theta) 2i/dim u for the float32 exponent, and its sequence of float32 roundings";
-    case DF_STAGE_ROPE_COS:
-    case DF_STAGE_ROPE_SIN:
+    case DFLASH_STAGE_ROPE_COS:
+    case DFLASH_STAGE_ROPE_SIN:
         return "a rounding of the function, one of the factor, one of their product";
-    case DF_STAGE_INPUT:
+    case DFLASH_STAGE_INPUT:
         return "ulp/2 of the product with the scale, and the scale's own rounding; 0 where it is 1";
-    case DF_STAGE_ATTN_Q_ROPE:
-    case DF_STAGE_ATTN_K_ROPE:
+    case DFLASH_STAGE_ATTN_Q_ROPE:
+    case DFLASH_STAGE_ATTN_K_ROPE:
         return "ulp/2 of the second product + ulp/2 of the result; 0 where nothing is rotated";
-    case DF_STAGE_ATTN_CONTEXT:
+    case DFLASH_STAGE_ATTN_CONTEXT:
         return "sum dp |v - y| / sum p, dp of scores and exp, + running bounds of both sums + division";
-    case DF_STAGE_ATTN_CONV_IN:
-    case DF_STAGE_ATTN_CONV_OUT:
-    case DF_STAGE_MLP_CONV_IN:
-    case DF_STAGE_MLP_CONV_OUT:
+    case DFLASH_STAGE_ATTN_CONV_IN:
+    case DFLASH_STAGE_ATTN_CONV_OUT:
+    case DFLASH_STAGE_MLP_CONV_IN:
+    case DFLASH_STAGE_MLP_CONV_OUT:
         return model->segment > 0 ? "sum of ulp/2 of the 2k partial sums" : "gamma_2k sum |w||x|, any order";
-    case DF_STAGE_ATTN_RESIDUAL:
-    case DF_STAGE_LAYER_OUT:
+    case DFLASH_STAGE_ATTN_RESIDUAL:
+    case DFLASH_STAGE_LAYER_OUT:
         return "ulp/2 of the sum";
-    case DF_STAGE_MLP_ACT:
+    case DFLASH_STAGE_MLP_ACT:
         return "exp, 1 + e, division and product, rounded in turn; |silu| where e^-x overflows";
-    case DF_STAGE_SELECT_TOPK_VALUES:
-    case DF_STAGE_SELECT_TOPK_IDS:
-    case DF_STAGE_SELECT_PATH:
-    case DF_STAGE_MARKOV_TOKENS:
+    case DFLASH_STAGE_SELECT_TOPK_VALUES:
+    case DFLASH_STAGE_SELECT_TOPK_IDS:
+    case DFLASH_STAGE_SELECT_PATH:
+    case DFLASH_STAGE_MARKOV_TOKENS:
         return "0: a choice among the values before it, exact";
-    case DF_STAGE_KV_K:
-    case DF_STAGE_KV_V:
+    case DFLASH_STAGE_KV_K:
+    case DFLASH_STAGE_KV_V:
         return "0: the same bits as the block computes";
-    case DF_STAGE_SELECT_SCORES:
+    case DFLASH_STAGE_SELECT_SCORES:
         return "ulp/2 of each predecessor product, of the partial sums, of the sum with the logit";
-    case DF_STAGE_MARKOV_LOGITS:
+    case DFLASH_STAGE_MARKOV_LOGITS:
         return "sum |w| du + ulp/2 of the partial sums and of the sum with the logit";
     default:
         if (model->product.second > 0.0)

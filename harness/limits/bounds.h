@@ -1,7 +1,7 @@
 /*
- * bounds.h - the numeric classes as error analysis sees them, and the bars that follow from a stage's own numbers.
+ * bounds.h - the numeric classes as error analysis sees them, and the limits that follow from a stage's own numbers.
  *
- * Every constant that a bound or a bar rests on is a row of the table in bounds.c, with its reason. What an operation
+ * Every constant that a bound or a limit rests on is a row of the table in bounds.c, with its reason. What an operation
  * does to an error is approx.h's business, what a sum does chain.h's; reports/BOUNDS.md tells the whole in prose.
  */
 #ifndef DP_BOUNDS_H
@@ -36,12 +36,12 @@ typedef struct dp_class_model {
 } dp_class_model;
 
 /* The class of an engine. Both backends promise the same of a class. */
-dp_class_model dp_class_model_of(df_backend backend, df_class numeric_class, df_products products);
+dp_class_model dp_class_model_of(dflash_backend backend, dflash_class numeric_class, dflash_products products);
 
 /* How many float32 roundings the coarsest rounding of the class is worth: 1 for exact and cublas. Chained errors are
- * made of roundings, so this is by how much a class's chained bars are wider than those of float32. Narrower products
+ * made of roundings, so this is by how much a class's chained limits are wider than those of float32. Narrower products
  * are a departure that an engine is asked for, and widen nothing. */
-double dp_class_coarseness(df_class numeric_class);
+double dp_class_coarseness(dflash_class numeric_class);
 
 /* The reference's float64 run: sums in an order that is not known. */
 dp_class_model dp_class_model_reference(void);
@@ -58,15 +58,15 @@ dp_class_model dp_class_model_any_order(void);
  *
  * A rounding error that is even over +-u has the moment generating function of a sub-Gaussian variable whose proxy is
  * its variance, and sums of independent ones inherit that. So z = error / sigma has P(|z| > t) <= 2 exp(-t^2 / 2),
- * which gives the second bar, and E exp(l z^2) <= (1 - 2 l)^(-1/2), which by Chernoff's method gives the first: for G
+ * which gives the second limit, and E exp(l z^2) <= (1 - 2 l)^(-1/2), which by Chernoff's method gives the first: for G
  * groups P(mean z^2 > 1 + t) <= exp(-G/2 (t - ln(1 + t))).
  */
-double dp_noise_bar(int64_t groups);
-double dp_peak_bar(int64_t elements);
+double dp_noise_limit(int64_t groups);
+double dp_peak_limit(int64_t elements);
 double dp_false_alarm(void);
 
 /* The bound of a stage in words, for a report. */
-const char *dp_bound_text(df_stage stage, const dp_class_model *model);
+const char *dp_bound_text(dflash_stage stage, const dp_class_model *model);
 
 /* The constants, for the page that prints them. NULL past the last. */
 typedef struct dp_bound_constant {

@@ -32,11 +32,11 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-df_status dp_gather(const float *full, const dp_array *want, double **out, df_error *err) {
+dflash_status dp_gather(const float *full, const dp_array *want, double **out, dflash_error *err) {
     *out = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof **out);
     if (*out == NULL) return df_fail_memory(err, "a stage's values", (size_t)want->count * sizeof **out);
     for (int64_t i = 0; i < want->count; i++) (*out)[i] = (double)full[dp_array_at(want, i)];
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Root mean square of a row: as the array knows it, otherwise of its elements [first, end), which are all of it. */
@@ -68,7 +68,8 @@ static double relative(double error, double rms) { return error == 0.0 ? 0.0 : r
 
 double dp_deciding(double square, double fourth) { return fourth > 0.0 ? square * square / fourth : 0.0; }
 
-df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err) {
+dflash_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out,
+                         dflash_error *err) {
     /* the largest of a few samples is not the row's, but no row's largest is below its rms */
     *out = (dp_difference){.count = want->count, .worst = -1, .largest_in_row = want->rms != NULL ? 1.0 : 0.0};
     double *ulps = malloc((size_t)(want->count > 0 ? want->count : 1) * sizeof *ulps);
@@ -119,7 +120,7 @@ df_status dp_compare(const double *got, const dp_array *want, int64_t row_length
         out->ulp_max = ulps[measured - 1];
     }
     free(ulps);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void dp_sketch_compare(const dp_sketch *got, const dp_sketch *want, dp_difference *out) {

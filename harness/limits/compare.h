@@ -34,7 +34,8 @@ double dp_float32_ulp(double want);
 
 /* got[want->count] holds the elements that `want` holds, in its order. Where `want` knows the rms of its rows, errors
  * are relative to that, l2_rel too; otherwise its elements must be whole rows. */
-df_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out, df_error *err);
+dflash_status dp_compare(const double *got, const dp_array *want, int64_t row_length, dp_difference *out,
+                         dflash_error *err);
 
 /* dp_difference.rows, from the sums of the squares and of the fourth powers of the rows' errors. */
 double dp_deciding(double square, double fourth);
@@ -43,7 +44,7 @@ double dp_deciding(double square, double fourth);
 double dp_largest_row(const dp_array *want, int64_t row_length);
 
 /* The elements of a complete float32 tensor that `want` (possibly sampled) holds, widened; the caller frees them. */
-df_status dp_gather(const float *full, const dp_array *want, double **out, df_error *err);
+dflash_status dp_gather(const float *full, const dp_array *want, double **out, dflash_error *err);
 
 /* How far two sketches of one form are apart: l2_rel and max_rel are relative to the norms of the rows of `want`, to
  * which a row's own norm counts as one more projection. An expected l2_rel is the relative L2 of the whole tensors.

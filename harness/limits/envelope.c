@@ -11,40 +11,44 @@ static const dp_rule rules[DP_RULE_COUNT] = {
     [DP_RULE_L2_FACTOR] =
         {"chained L2 factor", 4.0,
          "Another correct program makes other roundings of the same size, and may round twice where the reference "
-         "rounds once (products that are not fused): a factor of 2. The bracket is the largest of eight draws, which "
+         "rounds once (products that are not fused): a factor of 2. The reference spread is the largest of eight "
+         "draws, which "
          "another draw seldom exceeds by more than 2. In 1,000 runs over all families and modes (56,040 stages) the "
          "largest ratio was 2.50; at the first norm of 3,000 other inputs it was 3.03, so that 3 would be too small.",
          "oracles/soak.py --runs 1000 --seed 20000; --only tiny-dspark-gated-q4_0 --seed 1124 --runs 1"},
-    [DP_RULE_MAX_FACTOR] = {"chained max factor", 8.0,
-                            "As for relative L2, and twice the room again: one element is one draw, where a norm "
-                            "averages over many. In the same runs the largest ratio was 2.89; with the brackets of "
-                            "3,000 other runs, made before norms were reordered too, 6.4.",
-                            "oracles/soak.py --runs 1000 --seed 20000; before, seeds 1000, 5000 and 9000"},
+    [DP_RULE_MAX_FACTOR] =
+        {"chained max factor", 8.0,
+         "As for relative L2, and twice the room again: one element is one draw, where a norm "
+         "averages over many. In the same runs the largest ratio was 2.89; with the reference spreads of "
+         "3,000 other runs, made before norms were reordered too, 6.4.",
+         "oracles/soak.py --runs 1000 --seed 20000; before, seeds 1000, 5000 and 9000"},
     [DP_RULE_ROUNDING] = {"float32 rounding", 0x1p-24,
                           "Half a unit in the last place of a 24-bit significand, relative to the value: the most that "
                           "one rounding to nearest can move a result. A reference that rounds less than once (a copy, "
-                          "an exact product) gives no bracket; another program may round there once.",
+                          "an exact product) gives no reference spread; another program may round there once.",
                           "IEEE 754 binary32"},
-    [DP_RULE_FAIL] = {"fail headroom", 0.0,
-                      "Headroom is 1 - error / bar, so 0 is the bar itself: the bar already holds all the room there "
-                      "is, and none is added here.",
-                      "definition of headroom (envelope.h)"},
-    [DP_RULE_WARN] = {"warn headroom", 0.2,
-                      "At four fifths of its bar a stage is further out than all stages of 367 fresh correct oracles, "
-                      "where the least "
-                      "headroom was 39 % (52 % with more than one row in a block): worth a look, and no failure.",
-                      "oracles/soak.py, seeds 777024, 1124, 61000, 41000 (reports/BOUNDS.md)"},
+    [DP_RULE_FAIL] =
+        {"fail headroom", 0.0,
+         "Headroom is 1 - error / limit, so 0 is the limit itself: the limit already holds all the room there "
+         "is, and none is added here.",
+         "definition of headroom (envelope.h)"},
+    [DP_RULE_WARN] =
+        {"warn headroom", 0.2,
+         "At four fifths of its limit a stage is further out than all stages of 367 fresh correct oracles, "
+         "where the least "
+         "headroom was 39 % (52 % with more than one row in a block): worth a look, and no failure.",
+         "oracles/soak.py, seeds 777024, 1124, 61000, 41000 (reports/BOUNDS.md)"},
     [DP_RULE_CHAIN] = {"terms in a chain", 64.0,
                        "A correct program adds this many terms one after another before partial sums meet: the "
                        "canonical order does, and the reference's other orders take norms so. Longer chains round "
                        "more, and a norm that added all its squares in one chain would be told by its bound.",
                        "CHAIN of oracles/orders.py, DF_SEGMENT of impl/common/canon.h"},
-    [DP_RULE_BRACKET_SHARE] =
+    [DP_RULE_SPREAD_SHARE] =
         {"float32 share of bfloat16", 0x1p-9,
          "float32 carries 24 significant bits and bfloat16 8, so a float32 run of the same model is 2^16 times closer "
          "to the truth. Products in bfloat16 add in float32 and round at the end, so the float32 run loses up to 4 of "
          "these 16 bits against it, 5 where one row decides; 2 more are room. What lies beyond is no float32 run of "
-         "this model, and bars made of it would be wide.",
+         "this model, and limits made of it would be wide.",
          "significand widths; widest of 320 correct oracles 6.9e-4 (a block of one row), 2.3e-4 of those stored"},
     [DP_RULE_PEAK_SHARE] = {"float32 share of bfloat16, largest error", 0x1p-8,
                             "As for relative L2, and 2 bits more: the recorded largest error is that of every element, "
@@ -78,7 +82,7 @@ static const dp_rule rules[DP_RULE_COUNT] = {
     [DP_RULE_PEAK] = {"largest error of a row", 8.0,
                       "Over the root mean square of the row's errors. Of the 64 to 10,000 elements of a row the "
                       "largest error is 3 to 5 times it when all are alike, and more where elements differ.",
-                      "dp_peak_bar without the chance of a false alarm; 8 as for the chained max factor"},
+                      "dp_peak_limit without the chance of a false alarm; 8 as for the chained max factor"},
     [DP_RULE_FEW_ROWS] = {"scatter of a ratio of spreads", 1.8,
                           "The logarithm of the largest of eight draws over the first scatters as the inverse root of "
                           "the rows that decide: with 1.8 times it a correct oracle lies six standard deviations off.",
@@ -127,9 +131,9 @@ double dp_rule_value(dp_rule_id id) { return rules[id].value; }
 /* ---- What a stage's own operations cost ----------------------------------------------------------------------------
  */
 
-bool dp_is_norm(df_stage stage) {
-    return stage == DF_STAGE_CTX_FEATURES || stage == DF_STAGE_ATTN_NORM || stage == DF_STAGE_ATTN_Q_NORM ||
-           stage == DF_STAGE_ATTN_K_NORM || stage == DF_STAGE_MLP_NORM || stage == DF_STAGE_FINAL;
+bool dp_is_norm(dflash_stage stage) {
+    return stage == DFLASH_STAGE_CTX_FEATURES || stage == DFLASH_STAGE_ATTN_NORM || stage == DFLASH_STAGE_ATTN_Q_NORM ||
+           stage == DFLASH_STAGE_ATTN_K_NORM || stage == DFLASH_STAGE_MLP_NORM || stage == DFLASH_STAGE_FINAL;
 }
 
 /* Mean square, in squares of one rounding, of the relative error of the sum of n squares: partial sum k of a chain of c
@@ -153,75 +157,79 @@ static double sum_cost(void) { return DP_ROUNDING_SQUARE * dp_rule_value(DP_RULE
 int64_t dp_distinct_rows(const dp_stage_spec *spec) {
     const int64_t row = spec->rank > 1 ? dp_row_length(spec->stage, spec->rank, spec->dim) : 1;
     const int64_t rows = dp_dims_product(spec->rank, spec->dim) / row;
-    return spec->stage == DF_STAGE_ATTN_NORM && spec->layer == 0 && rows > 2 ? 2 : rows;
+    return spec->stage == DFLASH_STAGE_ATTN_NORM && spec->layer == 0 && rows > 2 ? 2 : rows;
 }
 
 dp_cost dp_own_cost(const dp_stage_spec *spec) {
     const int64_t all = dp_dims_product(spec->rank, spec->dim), last = spec->dim[spec->rank - 1];
     const bool norm = dp_is_norm(spec->stage), heads = norm && spec->rank > 2;
-    const bool rows = (norm && !heads) || spec->stage == DF_STAGE_SELECT_SCORES; /* a slot's scores share a state */
+    const bool rows = (norm && !heads) || spec->stage == DFLASH_STAGE_SELECT_SCORES; /* a slot's scores share a state */
     const int64_t groups = rows ? dp_distinct_rows(spec) : heads ? all / last : all;
     const double cost = dp_rule_value(DP_RULE_ROUNDING) * sqrt(norm ? norm_cost((double)last) : sum_cost());
-    return (dp_cost){cost * fmax(1.0, dp_noise_bar(groups) / dp_rule_value(DP_RULE_L2_FACTOR)),
-                     cost * fmax(1.0, dp_peak_bar(groups) / dp_rule_value(DP_RULE_MAX_FACTOR))};
+    return (dp_cost){cost * fmax(1.0, dp_noise_limit(groups) / dp_rule_value(DP_RULE_L2_FACTOR)),
+                     cost * fmax(1.0, dp_peak_limit(groups) / dp_rule_value(DP_RULE_MAX_FACTOR))};
 }
 
 dp_cost dp_own_floor(const dp_stage_spec *spec, double largest_in_row) {
-    const bool few =
-        dp_is_norm(spec->stage) || spec->stage == DF_STAGE_SELECT_SCORES || spec->stage == DF_STAGE_CONFIDENCE_RAW;
+    const bool few = dp_is_norm(spec->stage) || spec->stage == DFLASH_STAGE_SELECT_SCORES ||
+                     spec->stage == DFLASH_STAGE_CONFIDENCE_RAW;
     const double rounding = dp_rule_value(DP_RULE_ROUNDING);
     const dp_cost cost = few ? dp_own_cost(spec) : (dp_cost){rounding, rounding};
     return (dp_cost){cost.l2, cost.max * largest_in_row};
 }
 
-/* ---- Bars ----------------------------------------------------------------------------------------------------------
+/* ---- Limits
+ * ----------------------------------------------------------------------------------------------------------
  */
 
-/* What a measure's bar is a multiple of. */
-static const char *basis(double bracket, double floor, bool rounding) {
-    if (bracket >= floor) return "the reference's float32 spread";
+/* What a measure's limit is a multiple of. */
+static const char *basis(double reference_spread, double floor, bool rounding) {
+    if (reference_spread >= floor) return "the reference's float32 spread";
     return rounding ? "one float32 rounding of the result" : "what its own operations round";
 }
 
-dp_bar dp_bar_chained(const dp_stage_spec *spec, const dp_difference *bracket, double coarseness) {
+dp_limit dp_limit_chained(const dp_stage_spec *spec, const dp_difference *reference_spread, double coarseness) {
     const double l2 = dp_rule_value(DP_RULE_L2_FACTOR), max = dp_rule_value(DP_RULE_MAX_FACTOR);
-    const dp_cost floor = dp_own_floor(spec, bracket->largest_in_row);
+    const dp_cost floor = dp_own_floor(spec, reference_spread->largest_in_row);
     const bool rounding = floor.l2 == dp_rule_value(DP_RULE_ROUNDING);
-    dp_bar bar = {.bracket_l2_rel = bracket->l2_rel,
-                  .bracket_max_rel = bracket->max_rel,
-                  .floor_l2_rel = floor.l2,
-                  .floor_max_rel = floor.max};
+    dp_limit limit = {.reference_spread_l2_rel = reference_spread->l2_rel,
+                      .reference_spread_max_rel = reference_spread->max_rel,
+                      .floor_l2_rel = floor.l2,
+                      .floor_max_rel = floor.max};
     char wider[DP_ORIGIN_TEXT] = "";
-    bar.l2_rel = coarseness * l2 * fmax(bar.bracket_l2_rel, bar.floor_l2_rel);
-    bar.max_rel = coarseness * max * fmax(bar.bracket_max_rel, bar.floor_max_rel);
+    limit.l2_rel = coarseness * l2 * fmax(limit.reference_spread_l2_rel, limit.floor_l2_rel);
+    limit.max_rel = coarseness * max * fmax(limit.reference_spread_max_rel, limit.floor_max_rel);
     if (coarseness > 1.0) snprintf(wider, sizeof wider, "%g (class) x ", coarseness);
-    snprintf(bar.origin, sizeof bar.origin, "%g x %s%s (L2), %g x %s%s (max)", l2, wider,
-             basis(bar.bracket_l2_rel, bar.floor_l2_rel, rounding), max, wider,
-             basis(bar.bracket_max_rel, bar.floor_max_rel, rounding));
-    return bar;
+    snprintf(limit.origin, sizeof limit.origin, "%g x %s%s (L2), %g x %s%s (max)", l2, wider,
+             basis(limit.reference_spread_l2_rel, limit.floor_l2_rel, rounding), max, wider,
+             basis(limit.reference_spread_max_rel, limit.floor_max_rel, rounding));
+    return limit;
 }
 
-/* A measure that is not finite, or is held against a bar that is none, leaves nothing. */
-static double share_left(double error, double bar) {
+/* A measure that is not finite, or is held against a limit that is none, leaves nothing. */
+static double share_left(double error, double limit) {
     if (error == 0.0) return 1.0;
-    return isfinite(error) && isfinite(bar) && bar > 0.0 ? 1.0 - error / bar : -INFINITY;
+    return isfinite(error) && isfinite(limit) && limit > 0.0 ? 1.0 - error / limit : -INFINITY;
 }
 
-double dp_headroom(const dp_bar *bar, const dp_difference *difference) {
+double dp_headroom(const dp_limit *limit, const dp_difference *difference) {
     if (difference->nonfinite > 0) return -INFINITY;
-    const double l2 = share_left(difference->l2_rel, bar->l2_rel), max = share_left(difference->max_rel, bar->max_rel);
+    const double l2 = share_left(difference->l2_rel, limit->l2_rel),
+                 max = share_left(difference->max_rel, limit->max_rel);
     return l2 < max ? l2 : max;
 }
 
 bool dp_headroom_passes(double headroom) { return headroom >= dp_rule_value(DP_RULE_FAIL); }
 
 /* Stages of the bfloat16 run that are computed from ids which that run chose by itself. */
-static bool follows_choices(df_stage stage) {
-    return stage == DF_STAGE_SELECT_SCORES || stage == DF_STAGE_MARKOV_LOGITS || stage == DF_STAGE_CONFIDENCE_RAW;
+static bool follows_choices(dflash_stage stage) {
+    return stage == DFLASH_STAGE_SELECT_SCORES || stage == DFLASH_STAGE_MARKOV_LOGITS ||
+           stage == DFLASH_STAGE_CONFIDENCE_RAW;
 }
 
-bool dp_runs_contradict(df_stage stage, const dp_difference *fine, const dp_difference *coarse, dp_contradiction *out) {
-    const double share = dp_rule_value(DP_RULE_BRACKET_SHARE), ceiling = dp_rule_value(DP_RULE_BF16_CEILING),
+bool dp_runs_contradict(dflash_stage stage, const dp_difference *fine, const dp_difference *coarse,
+                        dp_contradiction *out) {
+    const double share = dp_rule_value(DP_RULE_SPREAD_SHARE), ceiling = dp_rule_value(DP_RULE_BF16_CEILING),
                  peak = dp_rule_value(DP_RULE_PEAK_SHARE), limit = dp_rule_value(DP_RULE_BF16_LIMIT),
                  rounding = dp_rule_value(DP_RULE_ROUNDING), largest = fine->largest_in_row;
     *out = (dp_contradiction){.measure = "relative L2", .found = coarse->l2_rel, .allowed = limit, .coarse = true};

@@ -1,14 +1,13 @@
 /*
- * envelope.h - the bar that a stage's error must stay under, where it comes from, and the one table of every number
+ * envelope.h - the limit that a stage's error must stay under, where it comes from, and the one table of every number
  * that a chained verdict hangs on.
  *
- * Chained runs: the reference's float32 runs (several orders of summation, bracket.h) are measured against its float64
- * run; the largest distance, the bracket, is what rounding in float32 costs at this stage, inherited error included.
- * Another correct float32 program makes other
- * roundings of the same size, so the bar is the bracket times a factor, one for each measure. Where the reference
- * happens to round less than the stage's own operations are expected to, the bracket is raised to that: what one
- * rounding of the result is worth, and more where a stage has few independent errors, so that the eight runs can all be
- * lucky together (dp_own_floor).
+ * Chained runs: the reference's float32 runs (several orders of summation, reference_spread.h) are measured against its
+ * float64 run; the largest distance, the reference spread, is what rounding in float32 costs at this stage, inherited
+ * error included. Another correct float32 program makes other roundings of the same size, so the limit is the reference
+ * spread times a factor, one for each measure. Where the reference happens to round less than the stage's own
+ * operations are expected to, the reference spread is raised to that: what one rounding of the result is worth, and
+ * more where a stage has few independent errors, so that the eight runs can all be lucky together (dp_own_floor).
  */
 #ifndef DP_ENVELOPE_H
 #define DP_ENVELOPE_H
@@ -18,13 +17,13 @@
 
 /* The numbers. Every one has its reason and its source in the table of envelope.c, and none stands anywhere else. */
 typedef enum dp_rule_id {
-    DP_RULE_L2_FACTOR = 0, /* bracket to bar, relative L2 */
-    DP_RULE_MAX_FACTOR,    /* bracket to bar, largest error relative to the row's rms */
+    DP_RULE_L2_FACTOR = 0, /* reference spread to limit, relative L2 */
+    DP_RULE_MAX_FACTOR,    /* reference spread to limit, largest error relative to the row's rms */
     DP_RULE_ROUNDING,      /* one float32 rounding, relative to the value */
     DP_RULE_FAIL,          /* headroom under which a stage fails */
     DP_RULE_WARN,          /* headroom under which a passing stage is a warning */
     DP_RULE_CHAIN,         /* terms of a sum that are added one after another */
-    DP_RULE_BRACKET_SHARE, /* of the bfloat16 run's relative L2, what the float32 run's may be */
+    DP_RULE_SPREAD_SHARE,  /* of the bfloat16 run's relative L2, what the float32 run's may be */
     DP_RULE_PEAK_SHARE,    /* the same of the largest error */
     DP_RULE_BF16_CEILING,  /* the bfloat16 run's error counts up to this (relative to the value) */
     DP_RULE_BF16_LIMIT,    /* relative L2 beyond which a bfloat16 run is wrong */
@@ -54,12 +53,12 @@ double dp_rule_value(dp_rule_id id);
 
 enum { DP_ORIGIN_TEXT = 128 };
 
-typedef struct dp_bar {
-    double l2_rel, max_rel;                 /* not to be exceeded */
-    double bracket_l2_rel, bracket_max_rel; /* the reference's float32 against its float64 */
-    double floor_l2_rel, floor_max_rel;     /* dp_own_floor, to which the bracket is raised */
-    char origin[DP_ORIGIN_TEXT];            /* in words, for the report */
-} dp_bar;
+typedef struct dp_limit {
+    double l2_rel, max_rel;                                   /* not to be exceeded */
+    double reference_spread_l2_rel, reference_spread_max_rel; /* the reference's float32 against its float64 */
+    double floor_l2_rel, floor_max_rel; /* dp_own_floor, to which the reference spread is raised */
+    char origin[DP_ORIGIN_TEXT];        /* in words, for the report */
+} dp_limit;
 
 /*
  * What the operations of a stage alone are expected to be off by, relative to its values (root mean square; `max`:
@@ -67,29 +66,31 @@ typedef struct dp_bar {
  * - a norm: the mean of squares, its quotient, the sum with eps, root and inverse, which a row shares, and two
  * products,
  * - a sum: the partial sums of chains of DP_RULE_CHAIN terms whose signs have no order.
- * Raised where the stage has so few independent errors that the factor of its bar does not reach the largest of them
- * that a correct run meets (dp_noise_bar, dp_peak_bar). Every stage with neither counts as a sum.
+ * Raised where the stage has so few independent errors that the factor of its limit does not reach the largest of them
+ * that a correct run meets (dp_noise_limit, dp_peak_limit). Every stage with neither counts as a sum.
  */
 typedef struct dp_cost {
     double l2, max;
 } dp_cost;
 dp_cost dp_own_cost(const dp_stage_spec *spec);
-bool dp_is_norm(df_stage stage);
+bool dp_is_norm(dflash_stage stage);
 
 /* Rows of a stage that can have errors of their own. A block is its first token and equal mask tokens, so that the
  * first norm of its rows has two; a stage of one value for each slot has the slots. */
 int64_t dp_distinct_rows(const dp_stage_spec *spec);
 
-/* To what the bracket of a stage is raised: its own cost where few errors decide (a norm, a score or a confidence for
- * each slot), one rounding elsewhere, where the eight runs are many draws. `largest_in_row` as in dp_difference. */
+/* To what the reference spread of a stage is raised: its own cost where few errors decide (a norm, a score or a
+ * confidence for each slot), one rounding elsewhere, where the eight runs are many draws. `largest_in_row` as in
+ * dp_difference. */
 dp_cost dp_own_floor(const dp_stage_spec *spec, double largest_in_row);
 
 /* `coarseness`: of the class that computed what is judged (dp_class_coarseness). */
-dp_bar dp_bar_chained(const dp_stage_spec *spec, const dp_difference *bracket, double coarseness);
+dp_limit dp_limit_chained(const dp_stage_spec *spec, const dp_difference *reference_spread, double coarseness);
 
-/* Share of the bar that is left: 1 = no error, 0 = at the bar, negative = beyond it. The smaller of the two measures.
+/* Share of the limit that is left: 1 = no error, 0 = at the limit, negative = beyond it. The smaller of the two
+ * measures.
  */
-double dp_headroom(const dp_bar *bar, const dp_difference *difference);
+double dp_headroom(const dp_limit *limit, const dp_difference *difference);
 
 /* Whether that headroom passes (DP_RULE_FAIL). */
 bool dp_headroom_passes(double headroom);
@@ -98,11 +99,11 @@ bool dp_headroom_passes(double headroom);
 #define DP_WARN_HEADROOM (dp_rule_value(DP_RULE_WARN))
 
 /*
- * Whether the reference's own runs of a stage may make a bar: NULL, or what contradicts what. `fine` is the float32
+ * Whether the reference's own runs of a stage may make a limit: NULL, or what contradicts what. `fine` is the float32
  * run, `coarse` the bfloat16 run, both against float64. The float32 run must lie within one rounding of the truth or
- * a share of the bfloat16 run's distance (DP_RULE_BRACKET_SHARE, DP_RULE_PEAK_SHARE); that distance counts up to
+ * a share of the bfloat16 run's distance (DP_RULE_SPREAD_SHARE, DP_RULE_PEAK_SHARE); that distance counts up to
  * DP_RULE_BF16_CEILING, so that a bfloat16 run that is wrong widens little. The table of frequencies has a check of its
- * own (bracket.h), and what the claims are held against beside the bfloat16 run is spread.h.
+ * own (reference_spread.h), and what the claims are held against beside the bfloat16 run is spread.h.
  */
 typedef struct dp_contradiction {
     const char *measure; /* "relative L2" or "largest error relative to the row's rms" */
@@ -110,6 +111,7 @@ typedef struct dp_contradiction {
     double share; /* of the bfloat16 run's distance, where that is what allows */
     bool coarse;  /* it is the bfloat16 run that is wrong */
 } dp_contradiction;
-bool dp_runs_contradict(df_stage stage, const dp_difference *fine, const dp_difference *coarse, dp_contradiction *out);
+bool dp_runs_contradict(dflash_stage stage, const dp_difference *fine, const dp_difference *coarse,
+                        dp_contradiction *out);
 
 #endif

@@ -8,22 +8,22 @@
 #ifndef DP_EMBEDDING_H
 #define DP_EMBEDDING_H
 
-#include "preflight/admission.h"
+#include "preflight/preflight.h"
 
 /* Sets in->ids, or leaves it NULL where the reference embedded nothing. Codes: "provenance.embedding.missing",
  * "oracle.shape", "oracle.block_ids". */
-df_status dp_embedding_admit(dp_admission *in, df_error *err);
+dflash_status dp_embedding_preflight(dp_preflight *in, dflash_error *err);
 
 /* Whether in->noise is what the reference's float32 run embedded: "oracle.input.embedding" where it is not. */
-df_status dp_embedding_agrees(const dp_admission *in, df_error *err);
+dflash_status dp_embedding_agrees(const dp_preflight *in, dflash_error *err);
 
 /* Loads the table and holds it against provenance.embedding; *out stays NULL without in->ids. Codes:
- * "provenance.embedding.missing", "provenance.embedding.differs", and those of df_table_load. */
-df_status dp_embedding_load(df_engine *engine, const char *checkpoint, const dp_admission *in, df_table **out,
-                            df_error *err);
+ * "provenance.embedding.missing", "provenance.embedding.differs", and those of dflash_table_load. */
+dflash_status dp_embedding_load(dflash_engine *engine, const char *checkpoint, const dp_preflight *in,
+                                dflash_table **out, dflash_error *err);
 
 /* noise[B, H] of a run: embedded by the drafter itself, or in->noise without a table. */
-df_status dp_embedding_run(df_draft *draft, const df_table *embedding, const dp_admission *in, float *noise,
-                           df_error *err);
+dflash_status dp_embedding_run(dflash_draft *draft, const dflash_table *embedding, const dp_preflight *in, float *noise,
+                               dflash_error *err);
 
 #endif

@@ -48,63 +48,63 @@ static void append(builder *b, cJSON *list, cJSON *item) {
     b->failed = true;
 }
 
-static void add_rope(builder *b, const df_rope_config *rope) {
+static void add_rope(builder *b, const dflash_rope_config *rope) {
     builder r = {cJSON_AddObjectToObject(b->object, "rope"), false};
     if (r.object == NULL) {
         b->failed = true;
         return;
     }
-    text(&r, "type", df_rope_type_name(rope->type));
+    text(&r, "type", dflash_rope_type_name(rope->type));
     number(&r, "theta", rope->theta);
     number(&r, "rotary_dim", rope->rotary_dim);
     number(&r, "attention_scaling", df_rope_attention_scaling(rope));
-    if (rope->type != DF_ROPE_DEFAULT) number(&r, "factor", rope->factor);
-    if (rope->type == DF_ROPE_YARN || rope->type == DF_ROPE_LLAMA3)
+    if (rope->type != DFLASH_ROPE_DEFAULT) number(&r, "factor", rope->factor);
+    if (rope->type == DFLASH_ROPE_YARN || rope->type == DFLASH_ROPE_LLAMA3)
         number(&r, "original_max_position_embeddings", (double)rope->original_max_position);
-    if (rope->type == DF_ROPE_YARN) {
+    if (rope->type == DFLASH_ROPE_YARN) {
         number(&r, "beta_fast", rope->beta_fast);
         number(&r, "beta_slow", rope->beta_slow);
         boolean(&r, "truncate", rope->truncate);
     }
-    if (rope->type == DF_ROPE_LLAMA3) {
+    if (rope->type == DFLASH_ROPE_LLAMA3) {
         number(&r, "low_freq_factor", rope->low_freq_factor);
         number(&r, "high_freq_factor", rope->high_freq_factor);
     }
     b->failed = b->failed || r.failed;
 }
 
-static void add_layers(builder *b, const df_config *config) {
+static void add_layers(builder *b, const dflash_config *config) {
     cJSON *taps = array(b, "target_layer_ids"), *types = array(b, "layer_types"), *causal = array(b, "is_causal"),
           *window = array(b, "sliding_window");
     for (int t = 0; t < config->n_taps; t++) append(b, taps, cJSON_CreateNumber(config->taps[t]));
     for (int i = 0; i < config->n_layers; i++) {
-        const df_layer_config *layer = &config->layer[i];
+        const dflash_layer_config *layer = &config->layer[i];
         append(b, types, cJSON_CreateString(layer->sliding ? "sliding_attention" : "full_attention"));
         append(b, causal, cJSON_CreateBool(layer->causal));
         append(b, window, cJSON_CreateNumber(layer->window));
     }
 }
 
-static void add_family_parts(builder *b, const df_config *config) {
-    if (config->family == DF_FAMILY_DFLASH2) {
+static void add_family_parts(builder *b, const dflash_config *config) {
+    if (config->family == DFLASH_FAMILY_DFLASH2) {
         number(b, "conv_kernel_size", config->conv_kernel);
         number(b, "conv_group_size", config->conv_group);
         number(b, "selector_rank", config->selector_rank);
         number(b, "selector_top_k", config->selector_top_k);
         number(b, "selector_vocab_size", config->selector_vocab != 0 ? config->selector_vocab : config->vocab);
     }
-    if (config->family == DF_FAMILY_DSPARK) {
-        text(b, "markov", df_markov_kind_name(config->markov));
+    if (config->family == DFLASH_FAMILY_DSPARK) {
+        text(b, "markov", dflash_markov_kind_name(config->markov));
         number(b, "markov_rank", config->markov_rank);
         boolean(b, "confidence", config->confidence);
         boolean(b, "confidence_with_markov", config->confidence_with_markov);
     }
 }
 
-cJSON *dp_geometry_of(const df_config *config) {
+cJSON *dp_geometry_of(const dflash_config *config) {
     builder b = {cJSON_CreateObject(), false};
     if (b.object == NULL) return NULL;
-    text(&b, "family", df_family_name(config->family));
+    text(&b, "family", dflash_family_name(config->family));
     number(&b, "hidden_size", config->hidden);
     number(&b, "num_attention_heads", config->n_heads);
     number(&b, "num_key_value_heads", config->n_kv_heads);
@@ -118,7 +118,7 @@ cJSON *dp_geometry_of(const df_config *config) {
     boolean(&b, "attention_bias", config->attention_bias);
     add_layers(&b, config);
     add_rope(&b, &config->rope);
-    text(&b, "harvest", df_harvest_name(config->harvest));
+    text(&b, "harvest", dflash_harvest_name(config->harvest));
     number(&b, "input_embedding_scale", config->input_embedding_scale);
     number(&b, "output_multiplier", config->output_multiplier);
     number(&b, "final_logit_softcapping", config->logit_softcap);
@@ -186,34 +186,36 @@ typedef struct sides {
     const char *advice;
 } sides;
 
-static df_status differs(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err) {
+static dflash_status differs(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
+                             dflash_error *err) {
     char expected[160], found[160];
     show(config, expected, sizeof expected);
     show(claim, found, sizeof found);
-    return df_fail(err, DF_ERR_REFUSED, "geometry.field.differs",
+    return df_fail(err, DFLASH_ERR_REFUSED, "geometry.field.differs",
                    "%s: the geometry field %s differs: %s says %s, %s %s %s. No value was compared. %s", s->where, name,
                    s->authority, expected, s->claimant, s->verb, found, s->advice);
 }
 
-static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err);
+static dflash_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
+                             dflash_error *err);
 
-static df_status compare_arrays(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
-                                df_error *err) {
+static dflash_status compare_arrays(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
+                                    dflash_error *err) {
     if (cJSON_GetArraySize(config) != cJSON_GetArraySize(claim)) return differs(name, config, claim, s, err);
     const cJSON *theirs = claim->child, *ours;
     int index = 0;
     cJSON_ArrayForEach(ours, config) {
         char element[128];
         snprintf(element, sizeof element, "%s[%d]", name, index++);
-        const df_status status = compare(element, ours, theirs, s, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = compare(element, ours, theirs, s, err);
+        if (status != DFLASH_OK) return status;
         theirs = theirs->next;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status compare_objects(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
-                                 df_error *err) {
+static dflash_status compare_objects(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
+                                     dflash_error *err) {
     const char *dot = name[0] != '\0' ? "." : "";
     char field[128], value[160];
     const cJSON *child;
@@ -223,35 +225,36 @@ static df_status compare_objects(const char *name, const cJSON *config, const cJ
         if (theirs == NULL) {
             show(child, value, sizeof value);
             return df_fail(
-                err, DF_ERR_REFUSED, "geometry.field.missing",
+                err, DFLASH_ERR_REFUSED, "geometry.field.missing",
                 "%s: the geometry field %s is missing from %s; %s says %s. What is not stated cannot be trusted; write "
                 "the file again as oracles/FORMAT.md says.",
                 s->where, field, s->claimant, s->authority, value);
         }
-        const df_status status = compare(field, child, theirs, s, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = compare(field, child, theirs, s, err);
+        if (status != DFLASH_OK) return status;
     }
     cJSON_ArrayForEach(child, claim) {
         const bool known = cJSON_GetObjectItemCaseSensitive(config, child->string) != NULL;
         if (known && cJSON_GetObjectItemCaseSensitive(claim, child->string) == child) continue;
         snprintf(field, sizeof field, "%s%s%s", name, dot, child->string);
         show(child, value, sizeof value);
-        return df_fail(err, DF_ERR_REFUSED, "geometry.field.unknown",
+        return df_fail(err, DFLASH_ERR_REFUSED, "geometry.field.unknown",
                        "%s: %s %s %s = %s, a geometry field that %s%s. Write the file again as oracles/FORMAT.md says.",
                        s->where, s->claimant, s->verb, field, value, known ? "it states twice" : s->authority,
                        known ? "" : " does not give rise to");
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s, df_error *err) {
+static dflash_status compare(const char *name, const cJSON *config, const cJSON *claim, const sides *s,
+                             dflash_error *err) {
     bool same = strcmp(type_name(config), type_name(claim)) == 0;
     if (same && cJSON_IsObject(config)) return compare_objects(name, config, claim, s, err);
     if (same && cJSON_IsArray(config)) return compare_arrays(name, config, claim, s, err);
     if (same && cJSON_IsString(config)) same = strcmp(config->valuestring, claim->valuestring) == 0;
     if (same && cJSON_IsBool(config)) same = cJSON_IsTrue(config) == cJSON_IsTrue(claim);
     if (same && cJSON_IsNumber(config)) same = agree(config->valuedouble, claim->valuedouble, is_real(name));
-    return same ? DF_OK : differs(name, config, claim, s, err);
+    return same ? DFLASH_OK : differs(name, config, claim, s, err);
 }
 
 /* ---- Every field that differs ---------------------------------------------------------------------------------------
@@ -276,7 +279,7 @@ static void list_fields(const char *name, const cJSON *config, const cJSON *clai
     char field[128];
     const cJSON *child;
     if (!cJSON_IsObject(config) || !cJSON_IsObject(claim)) {
-        if (compare(name, config, claim, s, NULL) != DF_OK) add_field(list, name);
+        if (compare(name, config, claim, s, NULL) != DFLASH_OK) add_field(list, name);
         return;
     }
     cJSON_ArrayForEach(child, config) {
@@ -294,11 +297,11 @@ static void list_fields(const char *name, const cJSON *config, const cJSON *clai
 }
 
 /* The refusal of the first field that differs, and the names of all when there are more. */
-static df_status compare_records(const cJSON *record, const cJSON *claim, const sides *s, df_error *err) {
+static dflash_status compare_records(const cJSON *record, const cJSON *claim, const sides *s, dflash_error *err) {
     field_list list = {.count = 0};
     if (cJSON_IsObject(claim)) {
-        const df_status status = compare("", record, claim, s, err);
-        if (status == DF_OK || err == NULL) return status;
+        const dflash_status status = compare("", record, claim, s, err);
+        if (status == DFLASH_OK || err == NULL) return status;
         list_fields("", record, claim, s, &list);
         const size_t used = strlen(err->message);
         if (list.count > 1)
@@ -306,13 +309,13 @@ static df_status compare_records(const cJSON *record, const cJSON *claim, const 
                      list.text);
         return status;
     }
-    return df_fail(err, DF_ERR_REFUSED, "geometry.field.differs",
+    return df_fail(err, DFLASH_ERR_REFUSED, "geometry.field.differs",
                    "%s: the geometry record is not a JSON object. Write the file again as oracles/FORMAT.md says.",
                    s->where);
 }
 
-df_status dp_geometry_compare(const cJSON *first, const cJSON *second, const char *where_first,
-                              const char *where_second, df_error *err) {
+dflash_status dp_geometry_compare(const cJSON *first, const cJSON *second, const char *where_first,
+                                  const char *where_second, dflash_error *err) {
     const sides s = {.where = where_second,
                      .authority = where_first,
                      .claimant = "this file",
@@ -321,7 +324,7 @@ df_status dp_geometry_compare(const cJSON *first, const cJSON *second, const cha
     return compare_records(first, second, &s, err);
 }
 
-df_status dp_geometry_check(const cJSON *resolved, const cJSON *claim, const char *where, df_error *err) {
+dflash_status dp_geometry_check(const cJSON *resolved, const cJSON *claim, const char *where, dflash_error *err) {
     const sides s = {.where = where,
                      .authority = "the checkpoint's config",
                      .claimant = "the oracle",
@@ -331,7 +334,8 @@ df_status dp_geometry_check(const cJSON *resolved, const cJSON *claim, const cha
     return compare_records(resolved, claim, &s, err);
 }
 
-df_status dp_geometry_check_reading(const cJSON *resolved, const df_config *config, const char *where, df_error *err) {
+dflash_status dp_geometry_check_reading(const cJSON *resolved, const dflash_config *config, const char *where,
+                                        dflash_error *err) {
     const sides s = {.where = where,
                      .authority = "config.json",
                      .claimant = "the drafter",
@@ -340,8 +344,8 @@ df_status dp_geometry_check_reading(const cJSON *resolved, const df_config *conf
                          "The drafter runs another model than the checkpoint is; correct how it reads its config."};
     cJSON *record = dp_geometry_of(config);
     if (record == NULL) return df_fail_memory(err, "a geometry record", 4096);
-    const df_status status = compare_records(resolved, record, &s, err);
-    if (status == DF_ERR_REFUSED && err != NULL) snprintf(err->code, sizeof err->code, "%s", DP_MISREAD);
+    const dflash_status status = compare_records(resolved, record, &s, err);
+    if (status == DFLASH_ERR_REFUSED && err != NULL) snprintf(err->code, sizeof err->code, "%s", DP_MISREAD);
     cJSON_Delete(record);
     return status;
 }

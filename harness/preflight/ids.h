@@ -14,18 +14,19 @@
 
 typedef struct dp_ids_subject {
     const dp_oracle *file;
-    const df_config *config;
+    const dflash_config *config;
     const dp_stage_set *stages; /* what the config demands; only stages of their shapes are read */
     int vocab;                  /* rows of the output head; 0: none ran */
 } dp_ids_subject;
 
 /* The input anchor of a file that has one. Code: "oracle.ids.range". */
-df_status dp_ids_check_anchor(const dp_ids_subject *subject, df_error *err);
+dflash_status dp_ids_check_anchor(const dp_ids_subject *subject, dflash_error *err);
 /* One integer stage of a run. The order of candidates is looked at where they and their values are whole. Codes:
  * "oracle.ids.range", "oracle.ids.order". */
-df_status dp_ids_check_stage(const dp_ids_subject *subject, dp_run run, const dp_stage_spec *spec, df_error *err);
+dflash_status dp_ids_check_stage(const dp_ids_subject *subject, dp_run run, const dp_stage_spec *spec,
+                                 dflash_error *err);
 /* The anchor, and of an oracle every integer stage of every run. A recording's stages are what is judged, so that one
  * of them which is wrong is a result (file_stage.h) and no refusal. */
-df_status dp_ids_check(const dp_ids_subject *subject, df_error *err);
+dflash_status dp_ids_check(const dp_ids_subject *subject, dflash_error *err);
 
 #endif

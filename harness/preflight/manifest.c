@@ -20,7 +20,7 @@ static bool is_digest(const cJSON *item) {
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
-static df_status check_entries(const dp_manifest *m, df_error *err) {
+static dflash_status check_entries(const dp_manifest *m, dflash_error *err) {
     const cJSON *entry;
     cJSON_ArrayForEach(entry, m->oracles) {
         const char *key = cJSON_GetStringValue(get(entry, "signature"));
@@ -29,33 +29,33 @@ static df_status check_entries(const dp_manifest *m, df_error *err) {
             cJSON_IsObject(get(signature, "generator")) && cJSON_IsObject(get(signature, "references")) &&
             cJSON_IsObject(get(signature, "packages")))
             continue;
-        return df_fail(err, DF_ERR_REFUSED, "manifest.entry",
+        return df_fail(err, DFLASH_ERR_REFUSED, "manifest.entry",
                        "%s: the entry of %s is not complete: expected its bytes, its sha256 and the key of a signature "
                        "with generator, references and packages. Write the oracle again with `make oracles`.",
                        m->path, entry->string);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_manifest_read(const char *path, dp_manifest *out, df_error *err) {
+dflash_status dp_manifest_read(const char *path, dp_manifest *out, dflash_error *err) {
     char *text = NULL;
     *out = (dp_manifest){.path = path};
-    if (path == NULL) return DF_OK;
+    if (path == NULL) return DFLASH_OK;
     TRY(dp_text_file_read(path, LARGEST, &text, err));
     out->document = cJSON_ParseWithOpts(text, NULL, true);
     free(text);
     out->oracles = get(out->document, "oracles");
     out->signatures = get(out->document, "signatures");
     const cJSON *schema = get(out->document, "schema");
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (!cJSON_IsNumber(schema) || schema->valuedouble != 1.0 || !cJSON_IsObject(out->oracles) ||
         !cJSON_IsObject(out->signatures))
-        status = df_fail(err, DF_ERR_REFUSED, "manifest.json",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "manifest.json",
                          "%s is not a manifest of oracles: expected one JSON object with schema 1, oracles and "
                          "signatures. Write it again with `make oracles`.",
                          path);
-    if (status == DF_OK) status = check_entries(out, err);
-    if (status != DF_OK) dp_manifest_release(out);
+    if (status == DFLASH_OK) status = check_entries(out, err);
+    if (status != DFLASH_OK) dp_manifest_release(out);
     return status;
 }
 
@@ -66,28 +66,28 @@ void dp_manifest_release(dp_manifest *manifest) {
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
-df_status dp_manifest_check_file(const dp_manifest *m, const char *oracle, df_error *err) {
+dflash_status dp_manifest_check_file(const dp_manifest *m, const char *oracle, dflash_error *err) {
     char digest[DP_DIGEST_TEXT];
     struct stat info;
-    if (m->document == NULL) return DF_OK;
+    if (m->document == NULL) return DFLASH_OK;
     const cJSON *entry = get(m->oracles, oracle);
     if (entry == NULL)
         return df_fail(
-            err, DF_ERR_REFUSED, "manifest.case",
+            err, DFLASH_ERR_REFUSED, "manifest.case",
             "%s has no entry for %s, which a case of its list names: expected one for every case, or nothing "
             "says what that file should hold. Write the oracle with `make oracles`.",
             m->path, oracle);
     if (stat(oracle, &info) != 0)
-        return df_fail(err, DF_ERR_REFUSED, "manifest.file",
+        return df_fail(err, DFLASH_ERR_REFUSED, "manifest.file",
                        "%s has an entry for %s, and there is no such file. Fetch it again, or write it with `make "
                        "oracles`.",
                        m->path, oracle);
     const double bytes = get(entry, "bytes")->valuedouble;
     const char *promised = get(entry, "sha256")->valuestring;
     dp_file_digest(oracle, digest);
-    if ((double)info.st_size == bytes && strcmp(digest, promised) == 0) return DF_OK;
+    if ((double)info.st_size == bytes && strcmp(digest, promised) == 0) return DFLASH_OK;
     return df_fail(
-        err, DF_ERR_REFUSED, "manifest.digest",
+        err, DFLASH_ERR_REFUSED, "manifest.digest",
         "%s is not the oracle that was stored: it has %lld bytes and the SHA-256 %s, %s says %.0f bytes and %s. "
         "Fetch the stored file again; a new oracle gets its entry from `make oracles`.",
         oracle, (long long)info.st_size, digest, m->path, bytes, promised);
@@ -100,27 +100,28 @@ const cJSON *dp_manifest_signature(const dp_manifest *m, const char *oracle) {
 
 /* ---- Signatures -------------------------------------------------------------------------------------------------- */
 
-static df_status differs(const char *where, const char *what, const char *name, const char *said, const char *signed_,
-                         df_error *err) {
+static dflash_status differs(const char *where, const char *what, const char *name, const char *said,
+                             const char *signed_, dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "manifest.signature",
+        err, DFLASH_ERR_REFUSED, "manifest.signature",
         "%s: its provenance says that %s %s was %.80s, and the manifest's signature of it says %.80s. One of the "
         "two was changed; write the oracle again with `make oracles`.",
         where, what, name, said, signed_);
 }
 
 /* A record {module, sha256} of a reference's source. */
-static df_status check_reference(const cJSON *signature, const cJSON *record, const char *where, df_error *err) {
+static dflash_status check_reference(const cJSON *signature, const cJSON *record, const char *where,
+                                     dflash_error *err) {
     const char *module = cJSON_GetStringValue(get(record, "module")),
                *said = cJSON_GetStringValue(get(record, "sha256"));
     const char *known = module != NULL ? cJSON_GetStringValue(get(get(signature, "references"), module)) : NULL;
-    if (known != NULL && said != NULL && strcmp(said, known) == 0) return DF_OK;
+    if (known != NULL && said != NULL && strcmp(said, known) == 0) return DFLASH_OK;
     return differs(where, "the reference", module != NULL ? module : "without a name", said != NULL ? said : "nothing",
                    known != NULL ? known : "nothing", err);
 }
 
-df_status dp_manifest_check_provenance(const cJSON *signature, const cJSON *provenance, const char *where,
-                                       df_error *err) {
+dflash_status dp_manifest_check_provenance(const cJSON *signature, const cJSON *provenance, const char *where,
+                                           dflash_error *err) {
     const cJSON *package, *second = get(provenance, "second_opinion");
     TRY(check_reference(signature, get(provenance, "reference"), where, err));
     if (second != NULL) TRY(check_reference(signature, second, where, err));
@@ -130,7 +131,7 @@ df_status dp_manifest_check_provenance(const cJSON *signature, const cJSON *prov
         return differs(where, "the package", package->string, package->valuestring, known != NULL ? known : "nothing",
                        err);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Age --------------------------------------------------------------------------------------------------------- */

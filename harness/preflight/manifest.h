@@ -23,20 +23,20 @@ typedef struct dp_manifest {
 
 /* Reads the manifest at `path`; NULL gives one that pins nothing. Codes: "manifest.json", "manifest.entry" (an entry or
  * a signature that is not complete) and those of dp_text_file_read. */
-df_status dp_manifest_read(const char *path, dp_manifest *out, df_error *err);
+dflash_status dp_manifest_read(const char *path, dp_manifest *out, dflash_error *err);
 void dp_manifest_release(dp_manifest *manifest);
 
 /* The oracle's file is the one that the manifest describes. Codes: "manifest.case" (no entry), "manifest.file",
- * "manifest.digest". With nothing pinned: DF_OK. */
-df_status dp_manifest_check_file(const dp_manifest *manifest, const char *oracle, df_error *err);
+ * "manifest.digest". With nothing pinned: DFLASH_OK. */
+dflash_status dp_manifest_check_file(const dp_manifest *manifest, const char *oracle, dflash_error *err);
 
 /* The signature of an oracle's entry; NULL when nothing is pinned. */
 const cJSON *dp_manifest_signature(const dp_manifest *manifest, const char *oracle);
 
 /* What a provenance record says of its reference, of the second one and of packages is what the signature says. `where`
  * names the oracle. Code: "manifest.signature". */
-df_status dp_manifest_check_provenance(const cJSON *signature, const cJSON *provenance, const char *where,
-                                       df_error *err);
+dflash_status dp_manifest_check_provenance(const cJSON *signature, const cJSON *provenance, const char *where,
+                                           dflash_error *err);
 
 /* One line: how many of the oracles were written by the generator as it is in `folder`, and which of its sources are
  * others now. */

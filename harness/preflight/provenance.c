@@ -18,7 +18,7 @@
 enum { MAX_THREADS = 256 };
 
 typedef struct item {
-    df_tensor_view view;
+    dflash_tensor_view view;
     const char *promised;
     char digest[65];
     int position; /* in file order */
@@ -33,29 +33,30 @@ typedef struct work {
 /* ---- Records
  * --------------------------------------------------------------------------------------------------------- */
 
-static void show_shape(const df_tensor_view *view, char *out, size_t size) {
+static void show_shape(const dflash_tensor_view *view, char *out, size_t size) {
     int length = snprintf(out, size, "[");
     for (int i = 0; i < view->rank && length >= 0 && (size_t)length < size; i++)
         length += snprintf(out + length, size - (size_t)length, "%s%lld", i > 0 ? "," : "", (long long)view->dim[i]);
     if (length >= 0 && (size_t)length < size) snprintf(out + length, size - (size_t)length, "]");
 }
 
-static df_status differs(const char *name, const char *field, const char *ours, const char *theirs, const char *where,
-                         df_error *err) {
+static dflash_status differs(const char *name, const char *field, const char *ours, const char *theirs,
+                             const char *where, dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "provenance.tensor.differs",
+        err, DFLASH_ERR_REFUSED, "provenance.tensor.differs",
         "%s: the %s of the tensor %s differs: the checkpoint has %s, the oracle was computed with %s. The oracle "
         "speaks of other weights; use the oracle of this checkpoint.",
         where, field, name, ours, theirs);
 }
 
-static df_status check_record(const df_tensor_view *view, const cJSON *record, const char *where, df_error *err) {
+static dflash_status check_record(const dflash_tensor_view *view, const cJSON *record, const char *where,
+                                  dflash_error *err) {
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(record, "dtype");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(record, "shape");
     const cJSON *sha256 = cJSON_GetObjectItemCaseSensitive(record, "sha256");
     if (!cJSON_IsString(dtype) || !cJSON_IsArray(shape) || !cJSON_IsString(sha256))
         return df_fail(
-            err, DF_ERR_REFUSED, "provenance.tensor.differs",
+            err, DFLASH_ERR_REFUSED, "provenance.tensor.differs",
             "%s: the provenance of the tensor %s lacks its dtype, shape or sha256, or holds one of another type. "
             "Write the oracle again as oracles/FORMAT.md says.",
             where, view->name);
@@ -65,31 +66,32 @@ static df_status check_record(const df_tensor_view *view, const cJSON *record, c
     const cJSON *dim = shape->child;
     for (int i = 0; same && i < view->rank; i++, dim = dim->next)
         same = cJSON_IsNumber(dim) && dim->valuedouble == (double)view->dim[i];
-    if (same) return DF_OK;
+    if (same) return DFLASH_OK;
     char ours[128];
     show_shape(view, ours, sizeof ours);
     char *theirs = cJSON_PrintUnformatted(shape);
-    const df_status status = differs(view->name, "shape", ours, theirs != NULL ? theirs : "another shape", where, err);
+    const dflash_status status =
+        differs(view->name, "shape", ours, theirs != NULL ? theirs : "another shape", where, err);
     cJSON_free(theirs);
     return status;
 }
 
 /* Fills list[] with the tensors in use, each matched with its record. */
-static df_status match(const df_draft *draft, const cJSON *records, const char *where, item *list, int *count,
-                       df_error *err) {
+static dflash_status match(const dflash_draft *draft, const cJSON *records, const char *where, item *list, int *count,
+                           dflash_error *err) {
     *count = 0;
-    for (int i = 0; i < df_draft_tensor_count(draft); i++) {
-        const df_tensor_view view = df_draft_tensor(draft, i);
+    for (int i = 0; i < dflash_draft_tensor_count(draft); i++) {
+        const dflash_tensor_view view = dflash_draft_tensor(draft, i);
         if (!view.used) continue;
         const cJSON *record = cJSON_GetObjectItemCaseSensitive(records, view.name);
         if (record == NULL)
             return df_fail(
-                err, DF_ERR_REFUSED, "provenance.tensor.missing",
+                err, DFLASH_ERR_REFUSED, "provenance.tensor.missing",
                 "%s: the oracle has no record of the tensor %s, which the checkpoint uses. The oracle speaks of "
                 "another checkpoint; use this one's.",
                 where, view.name);
-        const df_status status = check_record(&view, record, where, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = check_record(&view, record, where, err);
+        if (status != DFLASH_OK) return status;
         list[*count].view = view;
         list[*count].promised = cJSON_GetObjectItemCaseSensitive(record, "sha256")->valuestring;
         list[*count].position = *count;
@@ -101,12 +103,12 @@ static df_status match(const df_draft *draft, const cJSON *records, const char *
         for (int i = 0; i < *count && !known; i++) known = strcmp(list[i].view.name, record->string) == 0;
         if (!known)
             return df_fail(
-                err, DF_ERR_REFUSED, "provenance.tensor.extra",
+                err, DFLASH_ERR_REFUSED, "provenance.tensor.extra",
                 "%s: the oracle was computed with the tensor %s, which the checkpoint does not use. The oracle "
                 "speaks of another checkpoint; use this one's.",
                 where, record->string);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* ---- Digests
@@ -146,28 +148,28 @@ static void digest_all(item *list, int count, int threads) {
     for (int i = 0; i < started; i++) pthread_join(helper[i], NULL);
 }
 
-df_status dp_provenance_check(const df_draft *draft, const cJSON *provenance, const char *where, int threads,
-                              df_error *err) {
+dflash_status dp_provenance_check(const dflash_draft *draft, const cJSON *provenance, const char *where, int threads,
+                                  dflash_error *err) {
     const cJSON *records = cJSON_GetObjectItemCaseSensitive(provenance, "tensors");
-    const int total = df_draft_tensor_count(draft);
+    const int total = dflash_draft_tensor_count(draft);
     int count = 0;
     if (threads < 1)
-        return df_fail(err, DF_ERR_ARGUMENT, "provenance.threads", "%d threads were asked for; expected at least 1.",
-                       threads);
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "provenance.threads",
+                       "%d threads were asked for; expected at least 1.", threads);
     if (!cJSON_IsObject(records) || total < 1)
         return df_fail(
-            err, DF_ERR_REFUSED, "provenance.tensor.missing",
+            err, DFLASH_ERR_REFUSED, "provenance.tensor.missing",
             "%s: the provenance record has no object \"tensors\", or the checkpoint has no tensor, so nothing ties "
             "the oracle to its weights. Write the oracle again as oracles/FORMAT.md says.",
             where);
     item *list = calloc((size_t)total, sizeof *list);
     if (list == NULL) return df_fail_memory(err, "the list of tensors", (size_t)total * sizeof *list);
-    df_status status = match(draft, records, where, list, &count, err);
-    if (status != DF_OK) goto cleanup;
+    dflash_status status = match(draft, records, where, list, &count, err);
+    if (status != DFLASH_OK) goto cleanup;
     qsort(list, (size_t)count, sizeof *list, largest_first);
     digest_all(list, count, threads);
     qsort(list, (size_t)count, sizeof *list, in_file_order);
-    for (int i = 0; i < count && status == DF_OK; i++)
+    for (int i = 0; i < count && status == DFLASH_OK; i++)
         if (strcmp(list[i].digest, list[i].promised) != 0)
             status = differs(list[i].view.name, "SHA-256", list[i].digest, list[i].promised, where, err);
 cleanup:
@@ -178,7 +180,7 @@ cleanup:
 /* ---- Writing
  * ----------------------------------------------------------------------------------------------------------- */
 
-cJSON *dp_tensor_record(const df_tensor_view *view, const char *sha256) {
+cJSON *dp_tensor_record(const dflash_tensor_view *view, const char *sha256) {
     cJSON *record = cJSON_CreateObject();
     if (cJSON_AddStringToObject(record, "dtype", view->dtype) == NULL) goto failed;
     cJSON *shape = cJSON_AddArrayToObject(record, "shape");
@@ -191,14 +193,14 @@ failed:
     return NULL;
 }
 
-df_status dp_provenance_of(const df_draft *draft, int threads, cJSON **out, df_error *err) {
-    const int total = df_draft_tensor_count(draft);
+dflash_status dp_provenance_of(const dflash_draft *draft, int threads, cJSON **out, dflash_error *err) {
+    const int total = dflash_draft_tensor_count(draft);
     int count = 0;
     *out = cJSON_CreateObject();
     item *list = calloc((size_t)total + 1, sizeof *list);
     bool good = *out != NULL && list != NULL;
     for (int i = 0; good && i < total; i++) {
-        list[count].view = df_draft_tensor(draft, i);
+        list[count].view = dflash_draft_tensor(draft, i);
         list[count].position = count;
         count += list[count].view.used;
     }
@@ -213,7 +215,7 @@ df_status dp_provenance_of(const df_draft *draft, int threads, cJSON **out, df_e
         if (!good) cJSON_Delete(record);
     }
     free(list);
-    if (good) return DF_OK;
+    if (good) return DFLASH_OK;
     cJSON_Delete(*out);
     *out = NULL;
     return df_fail_memory(err, "the record of the tensors", (size_t)total * sizeof *list);

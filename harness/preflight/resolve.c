@@ -111,7 +111,7 @@ static void put_layers(resolver *r) {
           *windows = cJSON_AddArrayToObject(r->record, "sliding_window");
     const double window = number_or(r, "sliding_window", number_or(r, "swa_window_size", 0.0));
     cJSON_ArrayForEach(tap, taps) push(r, tap_list, cJSON_CreateNumber(tap->valuedouble));
-    for (int i = 0; i < layers && i < DF_MAX_LAYERS; i++) {
+    for (int i = 0; i < layers && i < DFLASH_MAX_LAYERS; i++) {
         const bool sliding = slides(r, i);
         push(r, types, cJSON_CreateString(sliding ? "sliding_attention" : "full_attention"));
         push(r, causals, cJSON_CreateBool(cJSON_IsBool(causal) ? cJSON_IsTrue(causal) : sliding));
@@ -144,14 +144,14 @@ static void build(resolver *r) {
     put_number(r, "head_dim", head_dim);
     put_layers(r);
     bool any_full = false;
-    for (int i = 0; i < (int)demand(r, "num_hidden_layers") && i < DF_MAX_LAYERS; i++)
+    for (int i = 0; i < (int)demand(r, "num_hidden_layers") && i < DFLASH_MAX_LAYERS; i++)
         any_full = any_full || !slides(r, i);
     put(r, "rope", dp_resolve_rope(r->root, (int)head_dim, any_full, &r->bad));
     if (strcmp(family, "dflash2") == 0) put_dflash2(r);
     if (strcmp(family, "dspark") == 0) put_dspark(r);
 }
 
-df_status dp_resolve(const char *text, const char *where, cJSON **out, df_error *err) {
+dflash_status dp_resolve(const char *text, const char *where, cJSON **out, dflash_error *err) {
     resolver r = {.root = NULL};
     *out = NULL;
     cJSON *root = cJSON_ParseWithOpts(text, NULL, true);
@@ -160,17 +160,17 @@ df_status dp_resolve(const char *text, const char *where, cJSON **out, df_error 
     r.bad = cJSON_IsObject(root) ? NULL : "architectures";
     r.failed = r.record == NULL;
     if (r.bad == NULL && !r.failed) build(&r);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (r.bad != NULL)
         status =
-            df_fail(err, DF_ERR_REFUSED, "resolve.config",
+            df_fail(err, DFLASH_ERR_REFUSED, "resolve.config",
                     "%s: the harness needs the key \"%s\" to know what the config says: it is missing or of another "
                     "type. Write it as the checkpoint was trained.",
                     where, r.bad);
     else if (r.failed)
         status = df_fail_memory(err, "the geometry record of a config", strlen(text));
     cJSON_Delete(root);
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         *out = r.record;
     else
         cJSON_Delete(r.record);

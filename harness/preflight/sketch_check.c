@@ -1,7 +1,7 @@
 /* sketch_check.c - see sketch_check.h. */
 #include "preflight/sketch_check.h"
 
-#include "preflight/bracket.h"
+#include "preflight/reference_spread.h"
 #include "common/error.h"
 #include "store/store_sketch.h"
 
@@ -11,18 +11,18 @@
 static const double unit = 0x1p-53;       /* of float64 */
 static const double written = 1.0 + 1e-5; /* the record holds six digits */
 
-static df_status disagree(const dp_oracle *oracle, const dp_stage_spec *spec, int64_t row, const char *what,
-                          double found, double expected, df_error *err) {
+static dflash_status disagree(const dp_oracle *oracle, const dp_stage_spec *spec, int64_t row, const char *what,
+                              double found, double expected, dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "oracle.sketch",
+        err, DFLASH_ERR_REFUSED, "oracle.sketch",
         "Stage %s of %s, row %lld of the float64 run: %s is %.17g, expected %.17g by the sketch. The samples, "
         "the whole rows and the sketch are not of one run. Generate the oracle again.",
         spec->name, dp_oracle_path(oracle), (long long)row, what, found, expected);
 }
 
 /* One whole row against the sketch. Either side added its terms in an order of its own. */
-static df_status check_row(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_sketch *sketch, int64_t row,
-                           const double *value, df_error *err) {
+static dflash_status check_row(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_sketch *sketch, int64_t row,
+                               const double *value, dflash_error *err) {
     double own[DP_SKETCH_PROJECTIONS_MOST + 1], size = 0.0;
     const double terms = 2.0 * (double)sketch->width * unit;
     const double *stored = sketch->value + row * (sketch->projections + 1);
@@ -35,19 +35,19 @@ static df_status check_row(const dp_oracle *oracle, const dp_stage_spec *spec, c
             return disagree(oracle, spec, row, rms ? "the rms of the row stored whole" : "a projection of it", own[k],
                             stored[k], err);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status check_rows(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_sketch *sketch,
-                            const dp_array *rows, df_error *err) {
+static dflash_status check_rows(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_sketch *sketch,
+                                const dp_array *rows, dflash_error *err) {
     for (int64_t at = 0; at < rows->count; at += sketch->width)
         TRY(check_row(oracle, spec, sketch, rows->index[at] / sketch->width, rows->value + at, err));
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Samples that lie in a whole row are its values, and the samples of a row have at most the row's square sum. */
-static df_status check_samples(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_sketch *sketch,
-                               const dp_array *rows, const dp_array *samples, df_error *err) {
+static dflash_status check_samples(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_sketch *sketch,
+                                   const dp_array *rows, const dp_array *samples, dflash_error *err) {
     int64_t at = 0, before = -1;
     double squares = 0.0;
     for (int64_t i = 0; i < samples->count; i++) {
@@ -62,18 +62,18 @@ static df_status check_samples(const dp_oracle *oracle, const dp_stage_spec *spe
         if (!(squares <= most))
             return disagree(oracle, spec, row, "the norm of its samples", sqrt(squares), sqrt(most), err);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_sketch_check(const dp_oracle *oracle, const dp_stage_spec *spec, df_error *err) {
+dflash_status dp_sketch_check(const dp_oracle *oracle, const dp_stage_spec *spec, dflash_error *err) {
     dp_sketch sketch = {.value = NULL};
     dp_array rows = {.value = NULL}, samples = {.value = NULL};
-    df_status status = dp_oracle_sketch(oracle, DP_RUN_F64, spec->name, &sketch, err);
-    if (status == DF_OK && sketch.value != NULL) {
+    dflash_status status = dp_oracle_sketch(oracle, DP_RUN_F64, spec->name, &sketch, err);
+    if (status == DFLASH_OK && sketch.value != NULL) {
         status = dp_oracle_rows(oracle, spec->name, &rows, err);
-        if (status == DF_OK) status = dp_oracle_stage(oracle, DP_RUN_F64, spec->name, &samples, err);
-        if (status == DF_OK) status = check_rows(oracle, spec, &sketch, &rows, err);
-        if (status == DF_OK) status = check_samples(oracle, spec, &sketch, &rows, &samples, err);
+        if (status == DFLASH_OK) status = dp_oracle_stage(oracle, DP_RUN_F64, spec->name, &samples, err);
+        if (status == DFLASH_OK) status = check_rows(oracle, spec, &sketch, &rows, err);
+        if (status == DFLASH_OK) status = check_samples(oracle, spec, &sketch, &rows, &samples, err);
     }
     dp_sketch_release(&sketch);
     dp_array_release(&rows);
@@ -81,23 +81,23 @@ df_status dp_sketch_check(const dp_oracle *oracle, const dp_stage_spec *spec, df
     return status;
 }
 
-df_status dp_sketch_brackets(const dp_oracle *oracle, const dp_stage_spec *spec, dp_difference *fine,
-                             dp_difference *coarse, double *own, df_error *err) {
+dflash_status dp_sketch_reference_spreads(const dp_oracle *oracle, const dp_stage_spec *spec, dp_difference *fine,
+                                          dp_difference *coarse, double *own, dflash_error *err) {
     dp_sketch sketch[DP_RUN_COUNT] = {{.value = NULL}};
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     *fine = *coarse = (dp_difference){.count = 0};
-    for (int run = 0; status == DF_OK && run < DP_RUN_COUNT; run++)
+    for (int run = 0; status == DFLASH_OK && run < DP_RUN_COUNT; run++)
         status = dp_oracle_sketch(oracle, (dp_run)run, spec->name, &sketch[run], err);
-    if (status == DF_OK && sketch[DP_RUN_F64].value != NULL) {
-        char label[DF_STAGE_NAME_MAX + 8];
+    if (status == DFLASH_OK && sketch[DP_RUN_F64].value != NULL) {
+        char label[DFLASH_STAGE_NAME_MAX + 8];
         double recorded[2];
         dp_sketch_compare(&sketch[DP_RUN_F32], &sketch[DP_RUN_F64], fine);
         *own = fine->l2_rel;
         dp_sketch_compare(&sketch[DP_RUN_BF16], &sketch[DP_RUN_F64], coarse);
         snprintf(label, sizeof label, "%s#sketch", spec->name);
-        status = dp_bracket_recorded(oracle, label, recorded, err);
-        if (status == DF_OK && !(fine->l2_rel <= recorded[0] * written && fine->max_rel <= recorded[1] * written))
-            status = df_fail(err, DF_ERR_REFUSED, "provenance.orders",
+        status = dp_reference_spread_recorded(oracle, label, recorded, err);
+        if (status == DFLASH_OK && !(fine->l2_rel <= recorded[0] * written && fine->max_rel <= recorded[1] * written))
+            status = df_fail(err, DFLASH_ERR_REFUSED, "provenance.orders",
                              "%s of %s: the float32 run is %.6g (relative L2) and %.6g (largest) from float64, and "
                              "float32_orders, which counts that run too, says at most %.6g and %.6g. Generate the "
                              "oracle again.",
@@ -109,15 +109,16 @@ df_status dp_sketch_brackets(const dp_oracle *oracle, const dp_stage_spec *spec,
     return status;
 }
 
-df_status dp_sketch_judge(const dp_oracle *oracle, const dp_stage_spec *spec, const float *full,
-                          const dp_difference *bracket, double coarseness, dp_sketch_result *out, df_error *err) {
+dflash_status dp_sketch_judge(const dp_oracle *oracle, const dp_stage_spec *spec, const float *full,
+                              const dp_difference *reference_spread, double coarseness, dp_sketch_result *out,
+                              dflash_error *err) {
     dp_sketch got = {.value = NULL}, want = {.value = NULL};
     *out = (dp_sketch_result){.judged = false};
-    df_status status = dp_oracle_sketch(oracle, DP_RUN_F64, spec->name, &want, err);
-    if (status == DF_OK && want.value != NULL) status = dp_sketch_of(full, &want, &got, err);
-    if (status == DF_OK && want.value != NULL) {
+    dflash_status status = dp_oracle_sketch(oracle, DP_RUN_F64, spec->name, &want, err);
+    if (status == DFLASH_OK && want.value != NULL) status = dp_sketch_of(full, &want, &got, err);
+    if (status == DFLASH_OK && want.value != NULL) {
         dp_difference d;
-        const dp_bar bar = dp_bar_chained(spec, bracket, coarseness);
+        const dp_limit limit = dp_limit_chained(spec, reference_spread, coarseness);
         const int each = want.projections + 1;
         dp_sketch_compare(&got, &want, &d);
         *out = (dp_sketch_result){.judged = true,
@@ -125,9 +126,9 @@ df_status dp_sketch_judge(const dp_oracle *oracle, const dp_stage_spec *spec, co
                                   .projections = want.projections,
                                   .l2_rel = d.l2_rel,
                                   .max_rel = d.max_rel,
-                                  .l2_bar = bar.l2_rel,
-                                  .max_bar = bar.max_rel,
-                                  .headroom = dp_headroom(&bar, &d),
+                                  .l2_limit = limit.l2_rel,
+                                  .max_limit = limit.max_rel,
+                                  .headroom = dp_headroom(&limit, &d),
                                   .nonfinite = d.nonfinite,
                                   .row = d.worst / each,
                                   .projection = (int)(d.worst % each),
@@ -151,6 +152,7 @@ const char *dp_sketch_text(const dp_sketch_result *r, char text[DP_SKETCH_TEXT])
             text, DP_SKETCH_TEXT,
             "sketch of %lld rows: L2 %.3g (at most %.3g), largest %.3g of the row's norm (at most %.3g) at row %lld, "
             "%s: got %.9g, reference %.9g",
-            (long long)r->rows, r->l2_rel, r->l2_bar, r->max_rel, r->max_bar, (long long)r->row, what, r->got, r->want);
+            (long long)r->rows, r->l2_rel, r->l2_limit, r->max_rel, r->max_limit, (long long)r->row, what, r->got,
+            r->want);
     return text;
 }

@@ -22,15 +22,15 @@ typedef struct subject {
     const char *path;
     const dp_stage_set *stages;
     const dp_spread *spread;
-    const df_config *config;
+    const dflash_config *config;
     course *course;
-    df_error *err;
+    dflash_error *err;
 } subject;
 
 static double largest(double a, double b) { return a > b ? a : b; }
 
-static bool is_table(df_stage stage) {
-    return stage == DF_STAGE_ROPE_INV_FREQ || stage == DF_STAGE_ROPE_COS || stage == DF_STAGE_ROPE_SIN;
+static bool is_table(dflash_stage stage) {
+    return stage == DFLASH_STAGE_ROPE_INV_FREQ || stage == DFLASH_STAGE_ROPE_COS || stage == DFLASH_STAGE_ROPE_SIN;
 }
 
 static double over(double claimed, double own) {
@@ -42,10 +42,10 @@ static double over(double claimed, double own) {
  */
 
 /* Stage `to` is computed from the stage `from`, of this layer, where the set has it. */
-static void join(const subject *s, int to, df_stage from, int layer) {
-    char name[DF_STAGE_NAME_MAX];
-    if ((int)from >= DF_STAGE_COUNT) return; /* an input of the run, exact */
-    const dp_stage_spec *spec = dp_stage_set_find(s->stages, df_stage_name(from, layer, name));
+static void join(const subject *s, int to, dflash_stage from, int layer) {
+    char name[DFLASH_STAGE_NAME_MAX];
+    if ((int)from >= DFLASH_STAGE_COUNT) return; /* an input of the run, exact */
+    const dp_stage_spec *spec = dp_stage_set_find(s->stages, dflash_stage_name(from, layer, name));
     if (spec == NULL || is_table(from)) return;
     const ptrdiff_t at = spec - s->stages->spec;
     if (!s->spread[at].measured) return;
@@ -58,9 +58,9 @@ static void join(const subject *s, int to, df_stage from, int layer) {
 }
 
 /* Rms of the largest row of a layer's stage. */
-static double row_of(const subject *s, df_stage stage, int layer) {
-    char name[DF_STAGE_NAME_MAX];
-    const dp_stage_spec *spec = dp_stage_set_find(s->stages, df_stage_name(stage, layer, name));
+static double row_of(const subject *s, dflash_stage stage, int layer) {
+    char name[DFLASH_STAGE_NAME_MAX];
+    const dp_stage_spec *spec = dp_stage_set_find(s->stages, dflash_stage_name(stage, layer, name));
     return spec != NULL ? s->spread[spec - s->stages->spec].row : 0.0;
 }
 
@@ -69,8 +69,9 @@ static double row_of(const subject *s, df_stage stage, int layer) {
  * where |q| = sqrt(hd) rms(q). The float64 run gives the sizes. */
 static double amplification(const subject *s, const dp_stage_spec *spec) {
     const double any = dp_rule_value(DP_RULE_AMPLIFICATION);
-    if (spec->stage != DF_STAGE_ATTN_CONTEXT) return any;
-    const double q = row_of(s, DF_STAGE_ATTN_Q_ROPE, spec->layer), k = row_of(s, DF_STAGE_ATTN_K_ROPE, spec->layer);
+    if (spec->stage != DFLASH_STAGE_ATTN_CONTEXT) return any;
+    const double q = row_of(s, DFLASH_STAGE_ATTN_Q_ROPE, spec->layer),
+                 k = row_of(s, DFLASH_STAGE_ATTN_K_ROPE, spec->layer);
     return largest(any, q * k * sqrt((double)s->config->head_dim));
 }
 
@@ -83,9 +84,9 @@ static void follow(const subject *s) {
         const dp_stage_spec *spec = &s->stages->spec[i];
         if (!s->spread[i].measured || is_table(spec->stage)) continue;
         s->course[i].amplification = amplification(s, spec);
-        const bool keys = spec->stage == DF_STAGE_KV_K;
-        for (int layer = 0; (keys || spec->stage == DF_STAGE_KV_V) && layer < s->config->n_layers; layer++)
-            join(s, i, keys ? DF_STAGE_ATTN_K_ROPE : DF_STAGE_ATTN_V, layer);
+        const bool keys = spec->stage == DFLASH_STAGE_KV_K;
+        for (int layer = 0; (keys || spec->stage == DFLASH_STAGE_KV_V) && layer < s->config->n_layers; layer++)
+            join(s, i, keys ? DFLASH_STAGE_ATTN_K_ROPE : DFLASH_STAGE_ATTN_V, layer);
         const dp_references from = dp_stage_inputs(s->config, true, spec->stage, spec->layer);
         for (int r = 0; r < from.count; r++) join(s, i, from.item[r].stage, from.item[r].layer);
     }
@@ -120,9 +121,9 @@ static double few_rows(double rows, double power) { return exp(power * dp_rule_v
 static int64_t distinct_rows(const subject *s, int i) {
     const dp_stage_spec *spec = &s->stages->spec[i];
     const int64_t rows = dp_distinct_rows(spec), kernel = s->config->conv_kernel;
-    const bool norm = spec->stage == DF_STAGE_ATTN_NORM || spec->stage == DF_STAGE_ATTN_CONV_DYN;
-    const bool query = spec->stage == DF_STAGE_ATTN_CONV_IN || spec->stage == DF_STAGE_ATTN_Q_PROJ ||
-                       spec->stage == DF_STAGE_ATTN_Q_NORM;
+    const bool norm = spec->stage == DFLASH_STAGE_ATTN_NORM || spec->stage == DFLASH_STAGE_ATTN_CONV_DYN;
+    const bool query = spec->stage == DFLASH_STAGE_ATTN_CONV_IN || spec->stage == DFLASH_STAGE_ATTN_Q_PROJ ||
+                       spec->stage == DFLASH_STAGE_ATTN_Q_NORM;
     if (spec->layer != 0 || !(norm || query)) return rows;
     const int64_t tokens = query && kernel > 1 ? kernel + 1 : 2;
     return rows < tokens ? rows : tokens;
@@ -131,10 +132,11 @@ static int64_t distinct_rows(const subject *s, int i) {
 /* ---- What is refused -----------------------------------------------------------------------------------------------
  */
 
-static df_status refuse(const subject *s, int i, const char *measure, double found, const char *what, double allowed) {
-    return df_fail(s->err, DF_ERR_REFUSED, "oracle.spread",
+static dflash_status refuse(const subject *s, int i, const char *measure, double found, const char *what,
+                            double allowed) {
+    return df_fail(s->err, DFLASH_ERR_REFUSED, "oracle.spread",
                    "Stage %s of %s: the record float32_orders claims %.3g (%s) for the reference's float32 runs, where "
-                   "%s: expected %s %.3g. A bar made of this claim would let errors pass that are no rounding. "
+                   "%s: expected %s %.3g. A limit made of this claim would let errors pass that are no rounding. "
                    "Generate the oracle again.",
                    s->stages->spec[i].name, s->path, found, measure, what, found < allowed ? "at least" : "at most",
                    allowed);
@@ -144,7 +146,7 @@ static const char l2_text[] = "relative L2", max_text[] = "largest error relativ
 
 /* The own run is one of those that the claim is the largest of. Of a sampled stage the claim is about all elements, the
  * measured L2 an estimate by its sketch and the measured maximum that of some elements. */
-static df_status check_own(const subject *s, int i) {
+static dflash_status check_own(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
     const double digits = 1.0 + dp_rule_value(DP_RULE_RECORD_DIGITS);
     const double own[] = {spread->own.l2, spread->own.max}, claimed[] = {spread->claimed.l2, spread->claimed.max};
@@ -156,10 +158,10 @@ static df_status check_own(const subject *s, int i) {
         if (is_table(s->stages->spec[i].stage) && spread->whole && claimed[k] > own[k] * digits)
             return refuse(s, i, measure, claimed[k], "no order of additions changes this table", own[k]);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status check_course(const subject *s, int i) {
+static dflash_status check_course(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
     const course *c = &s->course[i];
     const double rows = (double)distinct_rows(s, i);
@@ -178,7 +180,7 @@ static df_status check_course(const subject *s, int i) {
     if (spread->whole && peak > flat)
         return refuse(s, i, max_text, spread->claimed.max, "neither the stages around it nor its own run come near",
                       spread->claimed.max * flat / peak);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -193,9 +195,9 @@ static double middle(double *value, int count) {
 
 /* Stages with a row for each token of the context, which differ from each other as the equal masks of a block do not.
  */
-static bool of_context(df_stage stage) {
-    return stage == DF_STAGE_CTX_FC || stage == DF_STAGE_CTX_FEATURES || stage == DF_STAGE_ATTN_K_PROJ ||
-           stage == DF_STAGE_ATTN_V || stage == DF_STAGE_ATTN_K_NORM || stage == DF_STAGE_ATTN_K_ROPE ||
+static bool of_context(dflash_stage stage) {
+    return stage == DFLASH_STAGE_CTX_FC || stage == DFLASH_STAGE_CTX_FEATURES || stage == DFLASH_STAGE_ATTN_K_PROJ ||
+           stage == DFLASH_STAGE_ATTN_V || stage == DFLASH_STAGE_ATTN_K_NORM || stage == DFLASH_STAGE_ATTN_K_ROPE ||
            dp_is_cache(stage);
 }
 
@@ -216,7 +218,7 @@ typedef struct half {
 static half middle_of(const subject *s, bool max, bool context, double *luck, double *few) {
     int count = 0, all = 0;
     for (int i = 0; i < s->stages->count; i++) {
-        const df_stage stage = s->stages->spec[i].stage;
+        const dflash_stage stage = s->stages->spec[i].stage;
         if (!s->spread[i].measured || is_table(stage) || of_context(stage) != context) continue;
         all++;
         if (max && !s->spread[i].whole) continue;
@@ -232,39 +234,39 @@ static half middle_of(const subject *s, bool max, bool context, double *luck, do
 /* A block's rows share the luck of its two tokens, the first and the mask, through all layers; the context's rows all
  * read the same features. So one half alone is refused where two rows would be, and both together where the mean of
  * their logarithms lies beyond what their rows explain. */
-static df_status check_middle(const subject *s, bool max, double *luck, double *few) {
+static dflash_status check_middle(const subject *s, bool max, double *luck, double *few) {
     const half block = middle_of(s, max, false, luck, few), context = middle_of(s, max, true, luck, few);
-    if (block.count == 0 || context.count == 0) return DF_OK;
+    if (block.count == 0 || context.count == 0) return DFLASH_OK;
     const bool further = block.found / block.most > context.found / context.most;
     const half *worse = further ? &block : &context, *better = further ? &context : &block;
     const double two = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE) * few_rows(2.0, 1.0);
     const double most = fmin(largest(two, worse->most), worse->most * better->most / better->found);
-    if (worse->found <= most) return DF_OK;
-    return df_fail(s->err, DF_ERR_REFUSED, "oracle.spread",
+    if (worse->found <= most) return DFLASH_OK;
+    return df_fail(s->err, DFLASH_ERR_REFUSED, "oracle.spread",
                    "The record float32_orders of %s claims spreads that are %.3g times the distance of the reference's "
                    "own float32 run (%s) in the middle of the %d stages of the %s, and %.3g times in that of the other "
-                   "%d: expected at most %.3g. Bars made of these claims would let errors pass that are no rounding. "
+                   "%d: expected at most %.3g. Limits made of these claims would let errors pass that are no rounding. "
                    "Generate the oracle again.",
                    s->path, worse->found, max ? max_text : l2_text, worse->count, further ? "block" : "context",
                    better->found, better->count, most);
 }
 
-df_status dp_spread_check(const char *path, const df_config *config, const dp_stage_set *stages,
-                          const dp_spread *spread, df_error *err) {
+dflash_status dp_spread_check(const char *path, const dflash_config *config, const dp_stage_set *stages,
+                              const dp_spread *spread, dflash_error *err) {
     const size_t count = (size_t)stages->count;
     subject s = {.path = path, .stages = stages, .spread = spread, .config = config, .err = err};
     s.course = calloc(count, sizeof *s.course);
     double *value = calloc(2 * count, sizeof *value);
-    df_status status = s.course != NULL && value != NULL
-                           ? DF_OK
-                           : df_fail_memory(err, "the course of the spread", count * sizeof *s.course);
-    for (int i = 0; status == DF_OK && i < stages->count; i++)
+    dflash_status status = s.course != NULL && value != NULL
+                               ? DFLASH_OK
+                               : df_fail_memory(err, "the course of the spread", count * sizeof *s.course);
+    for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
         if (spread[i].measured) status = check_own(&s, i);
-    if (status == DF_OK) follow(&s);
-    for (int i = 0; status == DF_OK && i < stages->count; i++)
+    if (status == DFLASH_OK) follow(&s);
+    for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
         if (spread[i].measured && !is_table(stages->spec[i].stage)) status = check_course(&s, i);
-    if (status == DF_OK) status = check_middle(&s, false, value, value + count);
-    if (status == DF_OK) status = check_middle(&s, true, value, value + count);
+    if (status == DFLASH_OK) status = check_middle(&s, false, value, value + count);
+    if (status == DFLASH_OK) status = check_middle(&s, true, value, value + count);
     free(s.course);
     free(value);
     return status;

@@ -1,14 +1,14 @@
 /*
  * spread.h - whether the spread that an oracle claims for the reference's float32 runs can be theirs.
  *
- * Bars are multiples of that spread, so who writes a larger one into the file widens them. What float32 costs follows a
- * course of its own: a stage inherits the errors of the stages that it is computed from and adds what its operations
+ * Limits are multiples of that spread, so who writes a larger one into the file widens them. What float32 costs follows
+ * a course of its own: a stage inherits the errors of the stages that it is computed from and adds what its operations
  * round. Held against that course, and against the float32 run that the oracle stores, a claim has little room left.
  */
 #ifndef DP_SPREAD_H
 #define DP_SPREAD_H
 
-#include "preflight/bracket.h"
+#include "preflight/reference_spread.h"
 
 /*
  * spread[stages->count], in the order of the stages. Refused ("oracle.spread") is a claim that is
@@ -20,7 +20,7 @@
  * The bfloat16 run says how much a stage amplifies; what that can excuse is limited (of attention by the largest score
  * that its operands allow), so that it is not the only yardstick. `path` names the oracle in messages.
  */
-df_status dp_spread_check(const char *path, const df_config *config, const dp_stage_set *stages,
-                          const dp_spread *spread, df_error *err);
+dflash_status dp_spread_check(const char *path, const dflash_config *config, const dp_stage_set *stages,
+                              const dp_spread *spread, dflash_error *err);
 
 #endif

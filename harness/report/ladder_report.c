@@ -9,7 +9,7 @@
 
 enum { CELL = 13 };
 
-static bool ran(const dp_rung *rung) { return rung->error.status == DF_OK; }
+static bool ran(const dp_rung *rung) { return rung->error.status == DFLASH_OK; }
 
 static void cell(FILE *to, const char *text) { fprintf(to, "%*s", CELL, text); }
 
@@ -52,7 +52,7 @@ static void head_text(FILE *to, const dp_ladder *ladder) {
     ROW("largest logit error", number_cell(to, rung, true, rung->logit_error));
     ROW("argmax changed", changes_cell(to, rung, &rung->argmax));
     ROW("  first", slot_cell(to, rung, &rung->argmax));
-    ROW(ladder->family == DF_FAMILY_DFLASH2 ? "path (tokens) changed" : "tokens changed",
+    ROW(ladder->family == DFLASH_FAMILY_DFLASH2 ? "path (tokens) changed" : "tokens changed",
         changes_cell(to, rung, &rung->token));
     ROW("  first", slot_cell(to, rung, &rung->token));
     if (ladder->least_margin < 0.0) {
@@ -110,8 +110,8 @@ static cJSON *rung_json(const dp_ladder *ladder, const dp_rung *rung) {
     char name[DP_MODE_NAME];
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "mode", dp_mode_name(rung->mode, name));
-    cJSON_AddStringToObject(object, "precision", df_precision_name(rung->mode.precision));
-    cJSON_AddStringToObject(object, "products", df_products_name(rung->mode.products));
+    cJSON_AddStringToObject(object, "precision", dflash_precision_name(rung->mode.precision));
+    cJSON_AddStringToObject(object, "products", dflash_products_name(rung->mode.products));
     cJSON_AddBoolToObject(object, "refused", !ran(rung));
     if (!ran(rung)) {
         cJSON *error = cJSON_AddObjectToObject(object, "error");
@@ -142,7 +142,7 @@ cJSON *dp_ladder_json(const dp_ladder *ladder, const dp_run_setup *setup, const 
     cJSON_AddStringToObject(object, "command", command);
     cJSON_AddStringToObject(object, "checkpoint", setup->checkpoint);
     cJSON_AddStringToObject(object, "oracle", setup->oracle);
-    cJSON_AddStringToObject(object, "family", df_family_name(ladder->family));
+    cJSON_AddStringToObject(object, "family", dflash_family_name(ladder->family));
     cJSON_AddNumberToObject(object, "slots", ladder->slots);
     if (ladder->slots > 0 && ladder->least_margin >= 0.0) {
         cJSON_AddNumberToObject(object, "least_margin", ladder->least_margin);

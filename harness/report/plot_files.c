@@ -95,9 +95,9 @@ static double isolated_error(const dp_stage_result *stage) {
     return stage->isolated.difference.count == 0 ? NAN : stage->isolated.difference.l2_rel;
 }
 
-/* A stage that was not shown was given no bar. */
+/* A stage that was not shown was given no limit. */
 static double envelope(const dp_stage_result *stage) {
-    return stage->exact || stage->difference.count == 0 ? NAN : stage->bar.l2_rel;
+    return stage->exact || stage->difference.count == 0 ? NAN : stage->limit.l2_rel;
 }
 
 /* NaN in a curve is a gap; the gaps of the chained one are marked by the series not-finite. */
@@ -284,23 +284,24 @@ static bool write_margins(FILE *to, const dp_result *result) {
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
-static df_status open_data(const dp_plots *plots, const char *name, char path[DP_PLOT_PATH], FILE **to, df_error *err) {
+static dflash_status open_data(const dp_plots *plots, const char *name, char path[DP_PLOT_PATH], FILE **to,
+                               dflash_error *err) {
     snprintf(path, DP_PLOT_PATH, "%s/%s.dat", plots->folder, name);
     *to = fopen(path, "w");
-    if (*to != NULL) return DF_OK;
-    return df_fail(err, DF_ERR_IO, "plot.data", "Cannot write the plot data %s: %s. Check the folder.", path,
+    if (*to != NULL) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_IO, "plot.data", "Cannot write the plot data %s: %s. Check the folder.", path,
                    strerror(errno));
 }
 
-static df_status close_data(FILE *to, const char *path, df_error *err) {
+static dflash_status close_data(FILE *to, const char *path, dflash_error *err) {
     const bool failed = ferror(to) != 0;
-    if (fclose(to) == 0 && !failed) return DF_OK;
+    if (fclose(to) == 0 && !failed) return DFLASH_OK;
     remove(path);
-    return df_fail(err, DF_ERR_IO, "plot.data", "Writing the plot data %s failed. Free space on that disk.", path);
+    return df_fail(err, DFLASH_ERR_IO, "plot.data", "Writing the plot data %s failed. Free space on that disk.", path);
 }
 
-df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const dp_result *result, const char *name, bool *any,
-                        df_error *err) {
+dflash_status dp_plot_write(const dp_plots *plots, dp_plot plot, const dp_result *result, const char *name, bool *any,
+                            dflash_error *err) {
     static bool (*const write[])(FILE *, const dp_result *) = {
         [DP_PLOT_STAGES] = write_stages, [DP_PLOT_SCATTER] = write_scatter, [DP_PLOT_ULP] = write_ulp,
         [DP_PLOT_ROPE] = write_rope,     [DP_PLOT_MARGINS] = write_margins,
@@ -312,11 +313,11 @@ df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const dp_result *re
     *any = plot == DP_PLOT_HEATMAP ? dp_plot_write_heatmap(to, result, &failed) : write[plot](to, result);
     TRY(close_data(to, path, err));
     if (!*any) remove(path);
-    return failed ? df_fail_memory(err, "the heat map", 1 << 16) : DF_OK;
+    return failed ? df_fail_memory(err, "the heat map", 1 << 16) : DFLASH_OK;
 }
 
-df_status dp_plot_write_curves(const dp_plots *plots, const char *name, const dp_plot_curve *list, int count,
-                               bool shares, df_error *err) {
+dflash_status dp_plot_write_curves(const dp_plots *plots, const char *name, const dp_plot_curve *list, int count,
+                                   bool shares, dflash_error *err) {
     const double floor_at = shares ? DP_PLOT_SHARE_FLOOR : DP_PLOT_FLOOR;
     const double ceiling = shares ? DP_PLOT_SHARE_CEILING : DP_PLOT_CEILING;
     char path[DP_PLOT_PATH];

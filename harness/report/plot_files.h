@@ -13,7 +13,7 @@
 /* Where a zero and a value that is not finite are drawn on a logarithmic axis of errors; the scripts label both. */
 #define DP_PLOT_FLOOR 1e-12
 #define DP_PLOT_CEILING 1e1
-/* The same for shares of a bar. */
+/* The same for shares of a limit. */
 #define DP_PLOT_SHARE_FLOOR 1e-4
 #define DP_PLOT_SHARE_CEILING 1e3
 
@@ -31,8 +31,8 @@ const char *dp_plot_script(dp_plot plot); /* "stages": the script and the stem o
 
 /* Writes (folder)/(name).dat for a case. *any tells whether the case holds something to draw; without it no file is
  * written. Codes: "plot.data". */
-df_status dp_plot_write(const dp_plots *plots, dp_plot plot, const dp_result *result, const char *name, bool *any,
-                        df_error *err);
+dflash_status dp_plot_write(const dp_plots *plots, dp_plot plot, const dp_result *result, const char *name, bool *any,
+                            dflash_error *err);
 
 /* The stage that scatter and ulp show: the one that diverged first, or else the one with the least headroom; "". */
 const char *dp_plot_focus(const dp_result *result);
@@ -49,8 +49,8 @@ typedef struct dp_plot_curve {
     const double *value;      /* [count] */
 } dp_plot_curve;
 
-/* Writes (folder)/(name).dat for ladder.gp (errors) or drift.gp (shares of the bar). */
-df_status dp_plot_write_curves(const dp_plots *plots, const char *name, const dp_plot_curve *curve, int count,
-                               bool shares, df_error *err);
+/* Writes (folder)/(name).dat for ladder.gp (errors) or drift.gp (shares of the limit). */
+dflash_status dp_plot_write_curves(const dp_plots *plots, const char *name, const dp_plot_curve *curve, int count,
+                                   bool shares, dflash_error *err);
 
 #endif

@@ -23,18 +23,18 @@ typedef struct dp_plots {
 /* With `keep` data, scripts and pictures go to that folder, which is made when it is missing, and stay there; otherwise
  * data and pictures go to a temporary one. The scripts are looked for in reports/ beside the program's build folder and
  * below the current one. Codes: "plot.scripts", "plot.folder", "scratch.folder". */
-df_status dp_plots_begin(const char *keep, dp_plots *out, df_error *err);
+dflash_status dp_plots_begin(const char *keep, dp_plots *out, dflash_error *err);
 
 /* Removes a temporary folder with what is in it. */
 void dp_plots_end(dp_plots *plots);
 
 /* Puts a script into a kept folder, beside the data that it draws; does nothing with a temporary one. Codes:
  * those of text_file.h. */
-df_status dp_plots_keep_script(const dp_plots *plots, const char *script, df_error *err);
+dflash_status dp_plots_keep_script(const dp_plots *plots, const char *script, dflash_error *err);
 
 /* Draws (folder)/(name).dat with (scripts)/(script).gp into (folder)/(name).svg and reads the picture, which the caller
  * frees. Codes: "plot.gnuplot.missing", "plot.gnuplot" (it failed; with its first words), those of text_file.h. */
-df_status dp_plots_draw(dp_plots *plots, const char *script, const char *name, const char *title, char **svg,
-                        df_error *err);
+dflash_status dp_plots_draw(dp_plots *plots, const char *script, const char *name, const char *title, char **svg,
+                            dflash_error *err);
 
 #endif

@@ -25,7 +25,8 @@ bool dp_report_format_parse(const char *name, size_t length, dp_report_format *o
     return false;
 }
 
-df_status dp_render(const dp_result_file *file, dp_report_format format, const char *keep, char **out, df_error *err) {
+dflash_status dp_render(const dp_result_file *file, dp_report_format format, const char *keep, char **out,
+                        dflash_error *err) {
     size_t length = 0;
     *out = NULL;
     if (formats[format].render == NULL) {
@@ -36,7 +37,7 @@ df_status dp_render(const dp_result_file *file, dp_report_format format, const c
     if (to == NULL) return df_fail_memory(err, "the report", 0);
     formats[format].render(to, file);
     const bool whole = fflush(to) == 0 && !ferror(to);
-    if (fclose(to) == 0 && whole) return DF_OK;
+    if (fclose(to) == 0 && whole) return DFLASH_OK;
     free(*out);
     *out = NULL;
     return df_fail_memory(err, "the report", length);

@@ -24,7 +24,8 @@ bool dp_report_format_parse(const char *name, size_t length, dp_report_format *o
 
 /* Renders into a string that the caller frees. `keep`: a folder for the plots of a page and what they are drawn from;
  * NULL: none. Codes: "memory" and those of the format. */
-df_status dp_render(const dp_result_file *file, dp_report_format format, const char *keep, char **out, df_error *err);
+dflash_status dp_render(const dp_result_file *file, dp_report_format format, const char *keep, char **out,
+                        dflash_error *err);
 
 /* One case of a gate: its line, what failed in it, why it was refused. */
 void dp_render_case(FILE *to, const char *name, const dp_result *result);

@@ -43,8 +43,9 @@ static void one_warning(FILE *to, const dp_result_case *item) {
     const dp_stage_result *least = dp_worst_stage(&item->result);
     snprintf(title, sizeof title, "%s low headroom at %s", item->name, least->name);
     snprintf(message, sizeof message,
-             "%d stages pass with less than %.0f %% of their bar left; the least is %.0f %% at %s (bar: %s).",
-             item->result.warnings, 100.0 * DP_WARN_HEADROOM, 100.0 * least->headroom, least->name, least->bar.origin);
+             "%d stages pass with less than %.0f %% of their limit left; the least is %.0f %% at %s (limit: %s).",
+             item->result.warnings, 100.0 * DP_WARN_HEADROOM, 100.0 * least->headroom, least->name,
+             least->limit.origin);
     command(to, "warning", title, message);
 }
 

@@ -6,11 +6,11 @@
  */
 #include "report/render_html.h"
 
-#include "report/aside.h"
+#include "report/buffered_text.h"
 #include "common/error.h"
 #include "report/html.h"
 #include "report/render_html_parts.h"
-#include "report/story.h"
+#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ typedef struct page {
 
 static bool passes(const dp_result_case *item) { return item->result.verdict == DP_PASS; }
 
-/* The largest error of a case's stages over its bar; ids have no error size and are left out. */
+/* The largest error of a case's stages over its limit; ids have no error size and are left out. */
 static double largest_error(const dp_result_case *item) {
     double largest = -INFINITY;
     for (int i = 0; i < item->result.stage_count; i++)
@@ -49,7 +49,7 @@ static double largest_error(const dp_result_case *item) {
     return largest;
 }
 
-/* The first case with the verdict of the whole; of a pass, the one that is nearest to a bar. */
+/* The first case with the verdict of the whole; of a pass, the one that is nearest to a limit. */
 static const dp_result_case *leading_case(const page *p) {
     const dp_result_case *lead = NULL;
     for (int i = 0; i < p->file->count; i++) {
@@ -78,21 +78,21 @@ static void headline(FILE *to, const page *p, const dp_result_case *lead) {
     if (count > 1)
         fprintf(to, "%d of %d cases %s; ", p->failing, count, p->failing == 1 ? "does not pass" : "do not pass");
     fprintf(to, "`%s` ", lead->name);
-    dp_story_headline(to, lead);
+    dp_summary_headline(to, lead);
 }
 
 static void title(const page *p) {
-    dp_aside aside;
-    if (!dp_aside_begin(&aside)) return;
-    headline(aside.to, p, leading_case(p));
-    if (dp_aside_end(&aside)) {
+    dp_buffered_text buffered_text;
+    if (!dp_buffered_text_begin(&buffered_text)) return;
+    headline(buffered_text.to, p, leading_case(p));
+    if (dp_buffered_text_end(&buffered_text)) {
         fputs("<h1>", p->to);
         dp_html_verdict(p->to, dp_verdict_name(p->file->verdict));
         fputs(": ", p->to);
-        dp_html_marked(p->to, aside.text);
+        dp_html_marked(p->to, buffered_text.text);
         fputs("</h1>\n", p->to);
     }
-    free(aside.text);
+    free(buffered_text.text);
 }
 
 /* What a gate of several cases adds to the story of one. */
@@ -103,13 +103,13 @@ static void others(const page *p, const dp_result_case *lead) {
     for (int i = 0; i < count; i++) {
         const dp_result_case *item = &p->file->item[i];
         stages += item->result.stage_count;
-        rounds += item->result.arm_count;
-        same += item != lead && !passes(item) && dp_story_stage(lead)[0] != '\0' &&
-                strcmp(dp_story_stage(item), dp_story_stage(lead)) == 0;
+        rounds += item->result.variant_count;
+        same += item != lead && !passes(item) && dp_summary_stage(lead)[0] != '\0' &&
+                strcmp(dp_summary_stage(item), dp_summary_stage(lead)) == 0;
     }
     fputs("<p class=\"lede\">", p->to);
     if (p->failing == 0)
-        fprintf(p->to, "%ld stages and %ld rounds of %d cases were compared. The case nearest to a bar:", stages,
+        fprintf(p->to, "%ld stages and %ld rounds of %d cases were compared. The case nearest to a limit:", stages,
                 rounds, count);
     else if (p->failing == 1)
         fputs("Every other case passes.", p->to);
@@ -144,7 +144,7 @@ static void contents(const page *p) {
     for (int i = 0; i < p->file->count; i++) {
         const dp_result_case *item = &p->file->item[i];
         const unsigned shown = p->shown[i];
-        const bool rounds = item->result.arm_count > 0;
+        const bool rounds = item->result.variant_count > 0;
         if (!(shown & SECTION) || listed == MOST_LISTED) {
             unlisted += !passes(item); /* the table of all cases has them */
             continue;
@@ -174,16 +174,16 @@ static void first_screen(const page *p) {
     if (lead != NULL) {
         dp_html_look(p->to, lead);
         if (p->failing == 0) others(p, lead);
-        dp_html_story(p->to, lead, dp_story_begin, "lede");
-        dp_html_story(p->to, lead, dp_story_growth, "lede");
-        dp_html_story(p->to, lead, dp_story_tokens, "lede");
+        dp_html_summary(p->to, lead, dp_summary_begin, "lede");
+        dp_html_summary(p->to, lead, dp_summary_growth, "lede");
+        dp_html_summary(p->to, lead, dp_summary_tokens, "lede");
         if (p->failing > 0) others(p, lead);
     } else {
         fputs("<p class=\"lede\">The filter matched no case, so nothing was compared. That is no pass.</p>\n", p->to);
     }
     filter_note(p);
     if (lead != NULL && lead->result.stage_count > 0)
-        fputs("<p class=\"soft\">A stage is one step of the forward pass, its bar the error that rounding explains "
+        fputs("<p class=\"soft\">A stage is one step of the forward pass, its limit the error that rounding explains "
               "there; "
               "<a href=\"#reading\">how to read this page</a>.</p>\n",
               p->to);
@@ -198,7 +198,7 @@ static void first_screen(const page *p) {
 static void case_list(const page *p) {
     if (p->file->count < 2) return;
     fputs("<h2 id=\"cases\">All cases</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>verdict</th>"
-          "<th class=\"n\">stages</th><th class=\"n\">rounds</th><th class=\"n\">largest error, × bar</th><th>first "
+          "<th class=\"n\">stages</th><th class=\"n\">rounds</th><th class=\"n\">largest error, × limit</th><th>first "
           "off</th>"
           "</tr></thead>\n<tbody>\n",
           p->to);
@@ -212,13 +212,13 @@ static void case_list(const page *p) {
         fputs(linked ? "</a></td><td>" : "</td><td>", p->to);
         dp_html_verdict(p->to, dp_verdict_name(item->result.verdict));
         fprintf(p->to, "</td><td class=\"n\">%d</td><td class=\"n\">%d</td>", item->result.stage_count,
-                item->result.arm_count);
+                item->result.variant_count);
         if (isfinite(largest))
             dp_html_ratio(p->to, largest);
         else
             fprintf(p->to, "<td class=\"n soft\">%s</td>", largest > 0 ? "not comparable" : "–");
         fputs("<td><code>", p->to);
-        dp_html_text(p->to, dp_story_stage(item)[0] != '\0' ? dp_story_stage(item) : item->result.error.code);
+        dp_html_text(p->to, dp_summary_stage(item)[0] != '\0' ? dp_summary_stage(item) : item->result.error.code);
         fputs("</code></td></tr>\n", p->to);
     }
     fputs("</tbody></table></div>\n", p->to);
@@ -257,9 +257,9 @@ static void one_case(page *p, const dp_result_case *item, int index) {
     fputs("</h2>\n", p->to);
     if (!lead) {
         dp_html_look(p->to, item);
-        dp_html_story(p->to, item, dp_story_begin, "");
-        dp_html_story(p->to, item, dp_story_growth, "");
-        dp_html_story(p->to, item, dp_story_tokens, "");
+        dp_html_summary(p->to, item, dp_summary_begin, "");
+        dp_html_summary(p->to, item, dp_summary_growth, "");
+        dp_html_summary(p->to, item, dp_summary_tokens, "");
     }
     if (!alone) {
         fputs("<p>This case alone:</p>\n", p->to);
@@ -312,22 +312,23 @@ static const char reading[] =
     "<h2 id=\"reading\">How to read this page</h2>\n"
     "<p>A block drafter was run beside stored values of the upstream reference (the oracle), stage by stage. A "
     "<b>stage</b> is one step of the forward pass, in order. <b>Chained</b> means that the run used its own values all "
-    "the way, so a stage shows inherited and added error together; its <b>bar</b> is a multiple of the error that the "
+    "the way, so a stage shows inherited and added error together; its <b>limit</b> is a multiple of the error that "
+    "the "
     "reference's own float32 run has there. <b>Alone</b> means that the stage was fed known inputs and held, element "
     "by "
     "element, against a bound of its own arithmetic: above 1 the stage itself is wrong. <b>Headroom</b> is the share "
     "of "
-    "the bar that is left. <b>Rounds</b> compute the same block with a cache and must give the same bits.</p>\n"
+    "the limit that is left. <b>Rounds</b> compute the same block with a cache and must give the same bits.</p>\n"
     "<p>Start with the first divergence. Later stages are usually wrong because of it.</p>\n";
 
 /* What the precisions of one checkpoint did, when it was run in several. */
 static void precisions(page *p) {
-    dp_aside aside;
-    if (!dp_aside_begin(&aside)) return;
-    p->ladders = dp_html_ladders(aside.to, &p->plots, p->file);
-    if (!dp_aside_end(&aside)) p->ladders = 0;
-    if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", aside.text);
-    free(aside.text);
+    dp_buffered_text buffered_text;
+    if (!dp_buffered_text_begin(&buffered_text)) return;
+    p->ladders = dp_html_ladders(buffered_text.to, &p->plots, p->file);
+    if (!dp_buffered_text_end(&buffered_text)) p->ladders = 0;
+    if (p->ladders > 0) fprintf(p->to, "<h2 id=\"precisions\">Precisions</h2>\n%s", buffered_text.text);
+    free(buffered_text.text);
 }
 
 /* The sections of the cases, the leading one first. They are written before what links to them. */
@@ -370,7 +371,8 @@ static bool write_page(page *p) {
     return written;
 }
 
-df_status dp_render_html(const dp_result_file *file, const dp_html_options *options, char **out, df_error *err) {
+dflash_status dp_render_html(const dp_result_file *file, const dp_html_options *options, char **out,
+                             dflash_error *err) {
     page p = {.file = file};
     size_t length = 0;
     *out = NULL;
@@ -383,11 +385,11 @@ df_status dp_render_html(const dp_result_file *file, const dp_html_options *opti
     for (int i = 0; i < file->count; i++) p.failing += !passes(&file->item[i]);
     dp_html_plots_begin(&p.plots, options->keep);
     const bool written = write_page(&p);
-    df_status status = dp_html_plots_end(&p.plots, err);
+    dflash_status status = dp_html_plots_end(&p.plots, err);
     free(p.shown);
     const bool failed = ferror(p.to) != 0 || !written;
     if (fclose(p.to) != 0 || failed) status = df_fail_memory(err, "the page", length);
-    if (status == DF_OK) return DF_OK;
+    if (status == DFLASH_OK) return DFLASH_OK;
     free(*out);
     *out = NULL;
     return status;

@@ -13,6 +13,7 @@ typedef struct dp_html_options {
 /* Writes the page of a result file (reports/RESULT.md) into *page, which the caller frees. Missing plots are told on
  * the page and change nothing else. Codes: "memory"; with `keep` those of dp_plots_begin, dp_plot_write and
  * dp_plots_keep_script. */
-df_status dp_render_html(const dp_result_file *file, const dp_html_options *options, char **page, df_error *err);
+dflash_status dp_render_html(const dp_result_file *file, const dp_html_options *options, char **page,
+                             dflash_error *err);
 
 #endif

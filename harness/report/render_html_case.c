@@ -1,12 +1,12 @@
 /* render_html_case.c - the tables of a case: stages by layer, growth, rounds, tokens, and names with values. */
 #include "report/render_html_parts.h"
 
-#include "report/aside.h"
+#include "report/buffered_text.h"
 #include "base/coordinates.h"
 #include "check/divergence.h"
 #include "report/html.h"
 #include "report/stage_words.h"
-#include "report/story.h"
+#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,21 +15,21 @@
 /* ---- Words ---------------------------------------------------------------------------------------------------------
  */
 
-void dp_html_story(FILE *to, const dp_result_case *item, void (*story)(FILE *, const dp_result_case *),
-                   const char *class) {
-    dp_aside aside;
-    if (!dp_aside_begin(&aside)) return;
-    story(aside.to, item);
-    if (dp_aside_end(&aside)) {
+void dp_html_summary(FILE *to, const dp_result_case *item, void (*summary)(FILE *, const dp_result_case *),
+                     const char *class) {
+    dp_buffered_text buffered_text;
+    if (!dp_buffered_text_begin(&buffered_text)) return;
+    summary(buffered_text.to, item);
+    if (dp_buffered_text_end(&buffered_text)) {
         fprintf(to, "<p class=\"%s\">", class);
-        dp_html_marked(to, aside.text[0] == ' ' ? aside.text + 1 : aside.text);
+        dp_html_marked(to, buffered_text.text[0] == ' ' ? buffered_text.text + 1 : buffered_text.text);
         fputs("</p>\n", to);
     }
-    free(aside.text);
+    free(buffered_text.text);
 }
 
 void dp_html_look(FILE *to, const dp_result_case *item) {
-    const char *stage = dp_story_stage(item), *code = item->result.error.code;
+    const char *stage = dp_summary_stage(item), *code = item->result.error.code;
     const bool fail = item->result.verdict == DP_FAIL;
     dp_divergence_by by;
     if (item->result.verdict == DP_PASS) return;
@@ -131,7 +131,7 @@ static void stage_row(FILE *to, const dp_stage_result *stage, bool first, bool a
     fprintf(to, "</code></td><td class=\"mark\">%s</td>", mark(stage));
     if (sized) {
         error_size(to, d->l2_rel);
-        error_size(to, stage->bar.l2_rel);
+        error_size(to, stage->limit.l2_rel);
         dp_html_ratio(to, 1 - stage->headroom);
     } else
         for (int i = 0; i < 3; i++) dash(to);
@@ -165,7 +165,7 @@ static int group(FILE *to, const dp_result *r, int from, const dp_stage_result *
     else
         fputs("all inside", to);
     fputs("</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>stage</th><th>verdict</th>"
-          "<th class=\"n\">rel. L2</th><th class=\"n\">bar</th><th class=\"n\">error, × bar</th>",
+          "<th class=\"n\">rel. L2</th><th class=\"n\">limit</th><th class=\"n\">error, × limit</th>",
           to);
     if (alone) fputs("<th class=\"n\">alone, × bound</th><th class=\"n\">added</th><th class=\"n\">inherited</th>", to);
     fputs("<th class=\"n\">max / rms</th><th class=\"n\">ULP p99</th><th>remarks</th></tr></thead>\n<tbody>\n", to);
@@ -213,23 +213,23 @@ void dp_html_growth(FILE *to, const dp_result *r) {
 }
 
 void dp_html_rounds(FILE *to, const dp_result *r) {
-    if (r->arm_count == 0) return;
+    if (r->variant_count == 0) return;
     fputs("<h3>Rounds against the block, bit for bit</h3>\n<div class=\"wide\"><table>\n<thead><tr><th>round</th>"
           "<th class=\"n\">values</th><th>result</th></tr></thead>\n<tbody>\n",
           to);
-    for (int i = 0; i < r->arm_count; i++) {
-        const dp_arm_result *arm = &r->arm[i];
-        const bool good = arm->identical && !arm->nonfinite;
+    for (int i = 0; i < r->variant_count; i++) {
+        const dp_variant_result *variant = &r->variant[i];
+        const bool good = variant->identical && !variant->nonfinite;
         fprintf(to, "<tr class=\"%s\"><td><code>", good ? "ok" : "bad");
-        dp_html_text(to, arm->name);
-        fprintf(to, "</code></td><td class=\"n\">%lld</td><td class=\"mark\">", (long long)arm->compared);
+        dp_html_text(to, variant->name);
+        fprintf(to, "</code></td><td class=\"n\">%lld</td><td class=\"mark\">", (long long)variant->compared);
         if (good) {
             fputs("identical", to);
         } else {
-            fputs(arm->nonfinite ? "not finite on both sides, first at " : "differs, first at ", to);
-            dp_html_text(to, arm->stage);
-            fprintf(to, " value %lld: 0x%08x, block 0x%08x", (long long)arm->index, (unsigned)arm->round_bits,
-                    (unsigned)arm->block_bits);
+            fputs(variant->nonfinite ? "not finite on both sides, first at " : "differs, first at ", to);
+            dp_html_text(to, variant->stage);
+            fprintf(to, " value %lld: 0x%08x, block 0x%08x", (long long)variant->index, (unsigned)variant->round_bits,
+                    (unsigned)variant->block_bits);
         }
         fputs("</td></tr>\n", to);
     }

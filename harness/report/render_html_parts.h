@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-/* Writes with `story` (one of story.h) into a paragraph; nothing when the story has nothing to say. */
-void dp_html_story(FILE *to, const dp_result_case *item, void (*story)(FILE *, const dp_result_case *),
-                   const char *class);
+/* Writes with `story` (one of summary.h) into a paragraph; nothing when the story has nothing to say. */
+void dp_html_summary(FILE *to, const dp_result_case *item, void (*summary)(FILE *, const dp_result_case *),
+                     const char *class);
 
 /* The box that says which stage to look at. */
 void dp_html_look(FILE *to, const dp_result_case *item);
@@ -34,11 +34,11 @@ typedef struct dp_html_plots {
     dp_plots plots;
     bool begun, keep;
     char why[1024];
-    df_status status; /* of the kept files */
-    df_error err;
+    dflash_status status; /* of the kept files */
+    dflash_error err;
 } dp_html_plots;
 void dp_html_plots_begin(dp_html_plots *p, const char *keep);
-df_status dp_html_plots_end(dp_html_plots *p, df_error *err);
+dflash_status dp_html_plots_end(dp_html_plots *p, dflash_error *err);
 
 /* Draws every plot that a case has data for; `index` keeps the names of several cases apart. Returns how many. */
 int dp_html_case_plots(FILE *to, dp_html_plots *p, const dp_result_case *item, int index);

@@ -1,7 +1,7 @@
 /* render_html_plots.c - plots as figures of a page, with captions that say how to read them. */
 #include "report/render_html_parts.h"
 
-#include "report/aside.h"
+#include "report/buffered_text.h"
 #include "report/html.h"
 #include "report/plot_files.h"
 #include "report/report.h"
@@ -16,7 +16,8 @@ static const struct {
 } figures[DP_PLOT_COUNT] = {
     {"Error of each stage, in the order of the forward pass",
      "From left to right the stages, upwards the error. Blue: the run's own values all the way (chained). Green "
-     "triangles: what a stage adds when it is run alone on known inputs. Amber: the bar. Rings are outside it, crosses "
+     "triangles: what a stage adds when it is run alone on known inputs. Amber: the limit. Rings are outside it, "
+     "crosses "
      "are NaN, infinite or not shown; the dashed line is the first divergence. Equal values stand on the lowest line, "
      "since zero has no logarithm."},
     {"Where the error lies: rows against stages",
@@ -29,8 +30,8 @@ static const struct {
                               "scatter a lost precision, single points wrong elements."},
     {"Distance in units of the last place", "How many of the stage's elements are off by how much. A correct stage is "
                                             "a hill near 1; everything far to the right "
-                                            "is wrong, and a second hill is a part of the elements that is. Each bar "
-                                            "counts the errors up to its label and above that of the bar before."},
+                                            "is wrong, and a second hill is a part of the elements that is. Each limit "
+                                            "counts the errors up to its label and above that of the limit before."},
     {"Rotary frequencies: difference from the reference",
      "Points on the lowest line are equal, those near the amber line "
      "differ by a rounding. Far above it from some index on, "
@@ -42,53 +43,53 @@ static const struct {
 };
 
 /* A data file or a script is not there: for a page a plot that is missing, for a kept folder an error. */
-static void not_written(dp_html_plots *p, df_status status, const df_error *err) {
+static void not_written(dp_html_plots *p, dflash_status status, const dflash_error *err) {
     snprintf(p->why, sizeof p->why, "%.1000s", err->message);
-    if (!p->keep || p->status != DF_OK) return;
+    if (!p->keep || p->status != DFLASH_OK) return;
     p->status = status;
     p->err = *err;
 }
 
 void dp_html_plots_begin(dp_html_plots *p, const char *keep) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     *p = (dp_html_plots){.keep = keep != NULL};
-    const df_status status = dp_plots_begin(keep, &p->plots, &err);
-    p->begun = status == DF_OK;
+    const dflash_status status = dp_plots_begin(keep, &p->plots, &err);
+    p->begun = status == DFLASH_OK;
     if (!p->begun) not_written(p, status, &err);
 }
 
-df_status dp_html_plots_end(dp_html_plots *p, df_error *err) {
+dflash_status dp_html_plots_end(dp_html_plots *p, dflash_error *err) {
     if (p->begun) dp_plots_end(&p->plots);
     p->begun = false;
-    if (p->status != DF_OK) *err = p->err;
+    if (p->status != DFLASH_OK) *err = p->err;
     return p->status;
 }
 
 bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *name, const char *title,
                     const char *caption) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *svg = NULL;
-    dp_aside aside = {.to = NULL};
+    dp_buffered_text buffered_text = {.to = NULL};
     if (!p->begun) return false;
-    df_status status = dp_plots_keep_script(&p->plots, script, &err);
-    if (status != DF_OK) {
+    dflash_status status = dp_plots_keep_script(&p->plots, script, &err);
+    if (status != DFLASH_OK) {
         not_written(p, status, &err);
         return false;
     }
     status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
     /* Written aside first, so that a picture that is refused half-way leaves nothing on the page. */
-    const bool begun = status == DF_OK && dp_aside_begin(&aside);
-    if (begun) status = dp_svg_inline(aside.to, svg, name, title, &err);
-    const bool written = begun && dp_aside_end(&aside) && status == DF_OK;
+    const bool begun = status == DFLASH_OK && dp_buffered_text_begin(&buffered_text);
+    if (begun) status = dp_svg_inline(buffered_text.to, svg, name, title, &err);
+    const bool written = begun && dp_buffered_text_end(&buffered_text) && status == DFLASH_OK;
     if (written) {
-        fprintf(to, "<figure><div class=\"wide\">%s</div>\n<figcaption>", aside.text);
+        fprintf(to, "<figure><div class=\"wide\">%s</div>\n<figcaption>", buffered_text.text);
         dp_html_marked(to, caption);
         fputs("</figcaption></figure>\n", to);
     } else if (p->why[0] == '\0') {
         snprintf(p->why, sizeof p->why, "%.1000s",
                  err.message[0] != '\0' ? err.message : "Memory did not suffice for a plot.");
     }
-    free(aside.text);
+    free(buffered_text.text);
     free(svg);
     return written;
 }
@@ -103,12 +104,12 @@ static const char *about(const dp_result_case *item, dp_plot plot) {
 int dp_html_case_plots(FILE *to, dp_html_plots *p, const dp_result_case *item, int index) {
     int drawn = 0;
     for (int i = 0; i < DP_PLOT_COUNT && p->begun; i++) {
-        df_error err = {.message = ""};
+        dflash_error err = {.message = ""};
         char name[64], title[256];
         bool any = false;
         snprintf(name, sizeof name, "case%d-%s", index, dp_plot_script((dp_plot)i));
-        const df_status status = dp_plot_write(&p->plots, (dp_plot)i, &item->result, name, &any, &err);
-        if (status != DF_OK) {
+        const dflash_status status = dp_plot_write(&p->plots, (dp_plot)i, &item->result, name, &any, &err);
+        if (status != DFLASH_OK) {
             not_written(p, status, &err);
             continue;
         }
@@ -141,7 +142,7 @@ static bool is_step(const char *name) {
 }
 
 static void add_mode(ladder *l, const dp_result_case *item) {
-    const char *mode = df_precision_name(item->options.precision);
+    const char *mode = dflash_precision_name(item->options.precision);
     int steps = 0;
     for (int i = 0; i < l->count; i++)
         if (strcmp(l->curve[i].label, mode) == 0) return;
@@ -164,8 +165,8 @@ int dp_html_ladders(FILE *to, dp_html_plots *p, const dp_result_file *file) {
     int drawn = 0;
     for (int first = 0; first < file->count; first++) {
         const char *path = file->item[first].options.checkpoint;
-        df_status status = DF_OK;
-        df_error err = {.message = ""};
+        dflash_status status = DFLASH_OK;
+        dflash_error err = {.message = ""};
         char name[32], title[256];
         bool seen = path[0] == '\0';
         for (int i = 0; i < first && !seen; i++) seen = strcmp(file->item[i].options.checkpoint, path) == 0;
@@ -179,7 +180,7 @@ int dp_html_ladders(FILE *to, dp_html_plots *p, const dp_result_file *file) {
             snprintf(p->why, sizeof p->why, "Memory did not suffice for a plot.");
         else if (l->count > 1)
             status = dp_plot_write_curves(&p->plots, name, l->curve, l->count, false, &err);
-        if (status != DF_OK)
+        if (status != DFLASH_OK)
             not_written(p, status, &err);
         else if (l != NULL && l->count > 1)
             drawn += dp_html_figure(to, p, "ladder", name, title,

@@ -30,9 +30,9 @@ static void attribute(FILE *to, const char *name, const char *value) {
 static bool stopped(const dp_result *r) { return dp_stopped(r) || r->verdict == DP_NOTHING; }
 
 static totals count(const dp_result *r) {
-    return (totals){.tests = r->stage_count + r->isolated_count + r->arm_count + stopped(r),
-                    .failures =
-                        r->failed_stages + r->failed_isolated + r->failed_arms + (stopped(r) && r->verdict == DP_FAIL),
+    return (totals){.tests = r->stage_count + r->isolated_count + r->variant_count + stopped(r),
+                    .failures = r->failed_stages + r->failed_isolated + r->failed_variants +
+                                (stopped(r) && r->verdict == DP_FAIL),
                     .errors = stopped(r) && r->verdict != DP_FAIL};
 }
 
@@ -59,7 +59,7 @@ static void properties(FILE *to, const dp_result_file *file, const dp_result_cas
     property(to, "case", item->name);
     property(to, "checkpoint", item->options.checkpoint);
     property(to, "oracle", item->options.oracle);
-    property(to, "precision", df_precision_name(item->options.precision));
+    property(to, "precision", dflash_precision_name(item->options.precision));
     property(to, "command", item->command);
     cJSON_ArrayForEach(fact, file->environment) property(to, fact->string, dp_result_fact(file, fact->string));
     fputs("    </properties>\n", to);
@@ -93,21 +93,23 @@ static void chained_test(FILE *to, const char *name, const dp_stage_result *stag
         if (d->count == 0)
             snprintf(message, sizeof message, "The implementation did not show this stage with the shape expected.");
         else if (d->nonfinite > 0)
-            snprintf(message, sizeof message,
-                     "%lld NaN and %lld infinite of %lld values, which leaves no distance to a bar; the first: element "
-                     "%lld is %.9g, reference %.9g.",
-                     (long long)d->nan, (long long)d->inf, (long long)d->count, (long long)d->worst, d->worst_got,
-                     d->worst_want);
+            snprintf(
+                message, sizeof message,
+                "%lld NaN and %lld infinite of %lld values, which leaves no distance to a limit; the first: element "
+                "%lld is %.9g, reference %.9g.",
+                (long long)d->nan, (long long)d->inf, (long long)d->count, (long long)d->worst, d->worst_got,
+                d->worst_want);
         else if (stage->exact)
             snprintf(message, sizeof message, "%lld of %lld integers differ; the first: got %.0f, reference %.0f.",
                      (long long)d->mismatches, (long long)d->count, d->worst_got, d->worst_want);
         else
-            snprintf(message, sizeof message,
-                     "rel L2 %.3g (bar %.3g), max/rms %.3g (bar %.3g); worst element %lld: got %.9g, reference %.9g. "
-                     "Bar: %s.%s%s",
-                     d->l2_rel, stage->bar.l2_rel, d->max_rel, stage->bar.max_rel, (long long)d->worst, d->worst_got,
-                     d->worst_want, stage->bar.origin, sketched ? " By the " : "",
-                     sketched ? dp_sketch_text(&stage->sketch, text) : "");
+            snprintf(
+                message, sizeof message,
+                "rel L2 %.3g (limit %.3g), max/rms %.3g (limit %.3g); worst element %lld: got %.9g, reference %.9g. "
+                "Limit: %s.%s%s",
+                d->l2_rel, stage->limit.l2_rel, d->max_rel, stage->limit.max_rel, (long long)d->worst, d->worst_got,
+                d->worst_want, stage->limit.origin, sketched ? " By the " : "",
+                sketched ? dp_sketch_text(&stage->sketch, text) : "");
         fault(to, "failure", "chained", message);
     }
     close_test(to);
@@ -129,20 +131,20 @@ static void isolated_test(FILE *to, const char *name, const dp_stage_result *sta
             "Run alone: worst element %lld is %.3g times its bound (got %.9g, expected %.9g within %.3g: %s); noise "
             "%.3g of at most %.3g, peak %.3g of at most %.3g.",
             (long long)alone->worst, alone->share, alone->worst_got, alone->worst_want, alone->worst_bound,
-            alone->bound, alone->noise, alone->noise_bar, alone->peak, alone->peak_bar);
+            alone->bound, alone->noise, alone->noise_limit, alone->peak, alone->peak_limit);
         fault(to, "failure", "isolated", message);
     }
     close_test(to);
 }
 
-static void round_test(FILE *to, const char *name, const dp_arm_result *arm) {
+static void round_test(FILE *to, const char *name, const dp_variant_result *variant) {
     char message[512];
-    open_test(to, arm->name, name, "rounds", 0.0);
-    if (!arm->identical) {
+    open_test(to, variant->name, name, "rounds", 0.0);
+    if (!variant->identical) {
         snprintf(message, sizeof message, "%s: first at %s, value %lld: block 0x%08x, round 0x%08x.",
-                 arm->nonfinite ? "Not finite on both sides" : "Not identical to the block run",
-                 arm->stage[0] != '\0' ? arm->stage : "nothing compared", (long long)arm->index,
-                 (unsigned)arm->block_bits, (unsigned)arm->round_bits);
+                 variant->nonfinite ? "Not finite on both sides" : "Not identical to the block run",
+                 variant->stage[0] != '\0' ? variant->stage : "nothing compared", (long long)variant->index,
+                 (unsigned)variant->block_bits, (unsigned)variant->round_bits);
         fault(to, "failure", "rounds", message);
     }
     close_test(to);
@@ -179,7 +181,7 @@ static void suite(FILE *to, const dp_result_file *file, const dp_result_case *it
         chained_test(to, item->name, &r->stage[i]);
         isolated_test(to, item->name, &r->stage[i]);
     }
-    for (int i = 0; i < r->arm_count; i++) round_test(to, item->name, &r->arm[i]);
+    for (int i = 0; i < r->variant_count; i++) round_test(to, item->name, &r->variant[i]);
     fputs("    <system-out></system-out>\n    <system-err></system-err>\n  </testsuite>\n", to);
 }
 

@@ -10,7 +10,7 @@
 #include "common/error.h"
 #include "base/escape.h"
 #include "report/report.h"
-#include "report/story.h"
+#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void overview_row(FILE *to, const dp_result_case *item) {
     fprintf(to, "| %s%s%s | ", r->verdict == DP_PASS ? "" : "**", dp_verdict_name(r->verdict),
             r->verdict == DP_PASS ? "" : "**");
     cell(to, item->name);
-    fprintf(to, "%d | %d | ", r->stage_count, r->arm_count);
+    fprintf(to, "%d | %d | ", r->stage_count, r->variant_count);
     percent(to, least != NULL ? least->headroom : -INFINITY);
     fprintf(to, "%s |\n", stopped ? r->error.code : at != NULL ? at->name : "");
 }
@@ -63,9 +63,9 @@ static void number(FILE *to, double value) { fprintf(to, "%.2e | ", value); }
 static void stage_row(FILE *to, const dp_stage_result *stage) {
     fprintf(to, "| %s | %s | ", dp_stage_failed(stage) ? "**FAIL**" : stage->warn ? "warn" : "ok", stage->name);
     number(to, dp_shown(&stage->difference, stage->difference.l2_rel));
-    number(to, stage->bar.l2_rel);
+    number(to, stage->limit.l2_rel);
     number(to, dp_shown(&stage->difference, stage->difference.max_rel));
-    number(to, stage->bar.max_rel);
+    number(to, stage->limit.max_rel);
     percent(to, stage->headroom);
     if (stage->isolated.judged)
         fprintf(to, "%.3g |\n", stage->isolated.share);
@@ -78,8 +78,8 @@ static void stage_table(FILE *to, const dp_result *r, bool failing) {
     for (int i = 0; i < r->stage_count; i++) rows += dp_stage_failed(&r->stage[i]) == failing;
     if (rows == 0) return;
     fprintf(to, "<details%s><summary>%d stages %s</summary>\n\n", failing ? " open" : "", rows,
-            failing ? "that fail" : "inside their bars");
-    fputs("| | stage | rel L2 | bar | max/rms | bar | headroom | alone, of its bound |\n"
+            failing ? "that fail" : "inside their limits");
+    fputs("| | stage | rel L2 | limit | max/rms | limit | headroom | alone, of its bound |\n"
           "|---|---|--:|--:|--:|--:|--:|--:|\n",
           to);
     for (int i = 0; i < r->stage_count && listed < MOST_ROWS; i++) {
@@ -92,14 +92,14 @@ static void stage_table(FILE *to, const dp_result *r, bool failing) {
 }
 
 static void rounds(FILE *to, const dp_result *r) {
-    for (int i = 0; i < r->arm_count; i++) {
-        const dp_arm_result *arm = &r->arm[i];
-        if (arm->identical) continue;
-        fprintf(to, "- %s is not identical to the block run: first at %s, value %lld (0x%08x, 0x%08x)\n", arm->name,
-                arm->stage[0] != '\0' ? arm->stage : "nothing compared", (long long)arm->index,
-                (unsigned)arm->block_bits, (unsigned)arm->round_bits);
+    for (int i = 0; i < r->variant_count; i++) {
+        const dp_variant_result *variant = &r->variant[i];
+        if (variant->identical) continue;
+        fprintf(to, "- %s is not identical to the block run: first at %s, value %lld (0x%08x, 0x%08x)\n", variant->name,
+                variant->stage[0] != '\0' ? variant->stage : "nothing compared", (long long)variant->index,
+                (unsigned)variant->block_bits, (unsigned)variant->round_bits);
     }
-    if (r->failed_arms > 0) fputc('\n', to);
+    if (r->failed_variants > 0) fputc('\n', to);
 }
 
 /* What happened to it, without tables. */
@@ -115,13 +115,13 @@ static void summary(FILE *to, const dp_result_case *item) {
         fputs("\n\n", to);
         dp_escape_markdown(to, r->error.message);
     } else {
-        dp_story_begin(to, item);
+        dp_summary_begin(to, item);
     }
     if (r->verdict == DP_FAIL && !dp_stopped(r)) {
         fputc(' ', to);
-        dp_story_growth(to, item);
+        dp_summary_growth(to, item);
         fputc(' ', to);
-        dp_story_tokens(to, item);
+        dp_summary_tokens(to, item);
     }
     fputs("\n\n", to);
     rounds(to, r);

@@ -10,7 +10,7 @@ void dp_render_case(FILE *to, const char *name, const dp_result *result) {
     const dp_stage_result *worst = dp_worst_stage(result);
     const bool vectors = result->options->checkpoint[0] == '\0'; /* its values come from many checkpoints (vectors.h) */
     fprintf(to, "%-8s %-22s %3d %s, %d rounds, %6.2f s", dp_verdict_name(result->verdict), name, result->stage_count,
-            vectors ? "values" : "stages", result->arm_count, result->total_seconds);
+            vectors ? "values" : "stages", result->variant_count, result->total_seconds);
     if (worst != NULL && isfinite(worst->headroom))
         fprintf(to, ", least headroom %3.0f %% at %s", 100.0 * worst->headroom, worst->name);
     fprintf(to, "\n");

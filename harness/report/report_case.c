@@ -19,21 +19,21 @@ static char *check_command(const dp_check_options *o) {
     char *vectors[] = {word("gate"), word("-k"), word("tiny-vectors")}; /* vectors have a checkpoint for each group */
     if (o->checkpoint[0] == '\0') memcpy(argv, vectors, sizeof vectors);
     int argc = o->checkpoint[0] == '\0' ? 3 : 5;
-    if (o->precision != DF_PRECISION_STORED) {
+    if (o->precision != DFLASH_PRECISION_STORED) {
         argv[argc++] = word("--precision");
-        argv[argc++] = word(df_precision_name(o->precision));
+        argv[argc++] = word(dflash_precision_name(o->precision));
     }
-    if (o->backend != DF_BACKEND_CPU) {
+    if (o->backend != DFLASH_BACKEND_CPU) {
         argv[argc++] = word("--backend");
-        argv[argc++] = word(df_backend_name(o->backend));
+        argv[argc++] = word(dflash_backend_name(o->backend));
     }
-    if (o->numeric_class != DF_CLASS_EXACT) {
+    if (o->numeric_class != DFLASH_CLASS_EXACT) {
         argv[argc++] = word("--class");
-        argv[argc++] = word(df_class_name(o->numeric_class));
+        argv[argc++] = word(dflash_class_name(o->numeric_class));
     }
-    if (o->products != DF_PRODUCTS_F32) {
+    if (o->products != DFLASH_PRODUCTS_F32) {
         argv[argc++] = word("--products");
-        argv[argc++] = word(df_products_name(o->products));
+        argv[argc++] = word(dflash_products_name(o->products));
     }
     if (o->head != NULL) {
         argv[argc++] = word("--lm-head");
@@ -68,7 +68,7 @@ static void add_error(cJSON *object, const dp_result *result) {
 }
 
 static void add_subject(cJSON *object, const dp_result *result) {
-    const bool admitted = result->facts.geometry != NULL;
+    const bool accepted = result->facts.geometry != NULL;
     cJSON *checkpoint = cJSON_AddObjectToObject(object, "checkpoint");
     cJSON_AddStringToObject(checkpoint, "path", result->options->checkpoint);
     add_text(checkpoint, "config_sha256", result->facts.config_sha256);
@@ -83,14 +83,14 @@ static void add_subject(cJSON *object, const dp_result *result) {
         cJSON_AddStringToObject(head, "source", result->options->head);
         add_text(head, "tensor", result->head);
     }
-    add_text(object, "family", admitted ? df_family_name(result->family) : NULL);
-    cJSON_AddStringToObject(object, "precision", df_precision_name(result->options->precision));
+    add_text(object, "family", accepted ? dflash_family_name(result->family) : NULL);
+    cJSON_AddStringToObject(object, "precision", dflash_precision_name(result->options->precision));
     dp_add_device(object, &result->device);
     if (result->device.device[0] == '\0') cJSON_AddNullToObject(object, "device");
     add_text(object, "isa", result->isa);
     cJSON_AddNumberToObject(object, "threads", result->threads);
-    cJSON_AddNumberToObject(object, "context_rows", admitted ? result->context : 0);
-    cJSON_AddNumberToObject(object, "block_rows", admitted ? result->block : 0);
+    cJSON_AddNumberToObject(object, "context_rows", accepted ? result->context : 0);
+    cJSON_AddNumberToObject(object, "block_rows", accepted ? result->block : 0);
 }
 
 static void add_counts(cJSON *object, const dp_result *result) {
@@ -99,8 +99,8 @@ static void add_counts(cJSON *object, const dp_result *result) {
     cJSON_AddNumberToObject(object, "stages_failed", result->failed_stages);
     cJSON_AddNumberToObject(object, "stages_isolated", result->isolated_count);
     cJSON_AddNumberToObject(object, "isolated_failed", result->failed_isolated);
-    cJSON_AddNumberToObject(object, "rounds_compared", result->arm_count);
-    cJSON_AddNumberToObject(object, "rounds_failed", result->failed_arms);
+    cJSON_AddNumberToObject(object, "rounds_compared", result->variant_count);
+    cJSON_AddNumberToObject(object, "rounds_failed", result->failed_variants);
     cJSON_AddNumberToObject(object, "warnings", result->warnings);
 }
 
@@ -158,8 +158,9 @@ cJSON *dp_case_json(const char *name, const dp_result *result) {
     for (int i = 0; i < result->stage_count; i++)
         cJSON_AddItemToArray(
             stages, dp_stage_json(&result->stage[i], i < result->plot.stage_count ? &result->plot.stage[i] : NULL));
-    cJSON *arms = cJSON_AddArrayToObject(object, "rounds");
-    for (int i = 0; i < result->arm_count; i++) cJSON_AddItemToArray(arms, dp_arm_json(&result->arm[i]));
+    cJSON *variants = cJSON_AddArrayToObject(object, "rounds");
+    for (int i = 0; i < result->variant_count; i++)
+        cJSON_AddItemToArray(variants, dp_variant_json(&result->variant[i]));
     cJSON *growth = cJSON_AddArrayToObject(object, "growth");
     for (int i = 0; i < result->layer_count; i++) cJSON_AddItemToArray(growth, growth_json(&result->layer[i]));
     cJSON_AddItemToObject(object, "plots", dp_plots_json(&result->plot));

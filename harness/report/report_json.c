@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* The environment's facts about a device, those of the first case that ran on one. */
-static void add_device(cJSON *environment, const df_device_facts *facts) {
+static void add_device(cJSON *environment, const dflash_device_facts *facts) {
     static const char *const keys[] = {"gpu", "driver", "cublas"};
     const bool ran = facts != NULL && facts->device[0] != '\0';
     const char *const values[] = {ran ? facts->device : "", ran ? facts->driver : "", ran ? facts->cublas : ""};
@@ -67,10 +67,10 @@ void dp_document_end(cJSON *document, dp_verdict verdict) {
     cJSON_ReplaceItemInObjectCaseSensitive(document, "seconds", dp_json_number(seconds));
 }
 
-df_status dp_write_json(const char *path, const cJSON *json, df_error *err) {
+dflash_status dp_write_json(const char *path, const cJSON *json, dflash_error *err) {
     char *text = dp_json_print(json, true);
     if (text == NULL) return df_fail_memory(err, "the JSON result", 0);
-    const df_status status = dp_text_file_write(path, text, err);
+    const dflash_status status = dp_text_file_write(path, text, err);
     free(text);
     return status;
 }

@@ -1,4 +1,4 @@
-/* report_stage.c - one stage and one arm of a result file. */
+/* report_stage.c - one stage and one variant of a result file. */
 #include "report/report.h"
 
 #include "base/json_out.h"
@@ -39,17 +39,17 @@ static void add_difference(cJSON *object, const char *key, const dp_stage_result
     add_worst(difference, stage, d->worst, d->worst_got, d->worst_want);
 }
 
-static void add_bar(cJSON *object, const dp_stage_result *stage) {
+static void add_limit(cJSON *object, const dp_stage_result *stage) {
     if (stage->exact) {
         cJSON_AddNullToObject(object, "bar");
         return;
     }
-    cJSON *bar = cJSON_AddObjectToObject(object, "bar");
-    dp_json_add_number(bar, "rel_l2", stage->bar.l2_rel);
-    dp_json_add_number(bar, "max_rel_rms", stage->bar.max_rel);
-    dp_json_add_number(bar, "bracket_rel_l2", stage->bar.bracket_l2_rel);
-    dp_json_add_number(bar, "bracket_max_rel_rms", stage->bar.bracket_max_rel);
-    cJSON_AddStringToObject(bar, "origin", stage->bar.origin);
+    cJSON *limit = cJSON_AddObjectToObject(object, "bar");
+    dp_json_add_number(limit, "rel_l2", stage->limit.l2_rel);
+    dp_json_add_number(limit, "max_rel_rms", stage->limit.max_rel);
+    dp_json_add_number(limit, "bracket_rel_l2", stage->limit.reference_spread_l2_rel);
+    dp_json_add_number(limit, "bracket_max_rel_rms", stage->limit.reference_spread_max_rel);
+    cJSON_AddStringToObject(limit, "origin", stage->limit.origin);
 }
 
 static void add_sketch(cJSON *object, const dp_sketch_result *r) {
@@ -63,9 +63,9 @@ static void add_sketch(cJSON *object, const dp_sketch_result *r) {
     add_count(sketch, "projections", r->projections);
     add_count(sketch, "nonfinite", r->nonfinite);
     dp_json_add_number(sketch, "rel_l2", r->l2_rel);
-    dp_json_add_number(sketch, "rel_l2_bar", r->l2_bar);
+    dp_json_add_number(sketch, "rel_l2_bar", r->l2_limit);
     dp_json_add_number(sketch, "max_rel_norm", r->max_rel);
-    dp_json_add_number(sketch, "max_rel_norm_bar", r->max_bar);
+    dp_json_add_number(sketch, "max_rel_norm_bar", r->max_limit);
     add_count(sketch, "row", r->row);
     add_count(sketch, "projection", r->projection);
     dp_json_add_number(sketch, "got", r->got);
@@ -87,9 +87,9 @@ static void add_isolated(cJSON *object, const dp_stage_result *stage) {
     if (worst != NULL) dp_json_add_number(worst, "bound", alone->worst_bound);
     dp_json_add_number(isolated, "tightness", alone->tightness);
     dp_json_add_number(isolated, "noise", alone->noise);
-    dp_json_add_number(isolated, "noise_bar", alone->noise_bar);
+    dp_json_add_number(isolated, "noise_bar", alone->noise_limit);
     dp_json_add_number(isolated, "peak", alone->peak);
-    dp_json_add_number(isolated, "peak_bar", alone->peak_bar);
+    dp_json_add_number(isolated, "peak_bar", alone->peak_limit);
     if (alone->oracle_share < 0.0)
         cJSON_AddNullToObject(isolated, "oracle_share");
     else
@@ -127,7 +127,7 @@ cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot) {
     cJSON_AddBoolToObject(object, "pass", stage->pass);
     cJSON_AddBoolToObject(object, "warn", stage->warn);
     add_difference(object, "chained", stage, &stage->difference);
-    add_bar(object, stage);
+    add_limit(object, stage);
     dp_json_add_number(object, "headroom", stage->headroom);
     add_sketch(object, &stage->sketch);
     add_isolated(object, stage);
@@ -141,21 +141,21 @@ cJSON *dp_stage_json(const dp_stage_result *stage, const dp_stage_plot *plot) {
     return object;
 }
 
-cJSON *dp_arm_json(const dp_arm_result *arm) {
+cJSON *dp_variant_json(const dp_variant_result *variant) {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "name", arm->name);
-    cJSON_AddNumberToObject(object, "rows_per_ingest", arm->chunk);
-    add_count(object, "compared", arm->compared);
-    cJSON_AddBoolToObject(object, "identical", arm->identical);
-    cJSON_AddBoolToObject(object, "nonfinite", arm->nonfinite);
-    if (arm->identical) {
+    cJSON_AddStringToObject(object, "name", variant->name);
+    cJSON_AddNumberToObject(object, "rows_per_ingest", variant->chunk);
+    add_count(object, "compared", variant->compared);
+    cJSON_AddBoolToObject(object, "identical", variant->identical);
+    cJSON_AddBoolToObject(object, "nonfinite", variant->nonfinite);
+    if (variant->identical) {
         cJSON_AddNullToObject(object, "first_difference");
         return object;
     }
     cJSON *first = cJSON_AddObjectToObject(object, "first_difference");
-    cJSON_AddStringToObject(first, "stage", arm->stage);
-    add_count(first, "index", arm->index);
-    dp_json_bits(first, "block", arm->block_bits);
-    dp_json_bits(first, "round", arm->round_bits);
+    cJSON_AddStringToObject(first, "stage", variant->stage);
+    add_count(first, "index", variant->index);
+    dp_json_bits(first, "block", variant->block_bits);
+    dp_json_bits(first, "round", variant->round_bits);
     return object;
 }

@@ -1,5 +1,5 @@
 /* report_text.c - the table of a check on the terminal: a line a stage, more where something is wrong. Every measure of
- * every stage is report_full.c's, where bars come from explain.c's. */
+ * every stage is report_full.c's, where limits come from explain.c's. */
 #include "report/report.h"
 
 #include "base/coordinates.h"
@@ -39,15 +39,16 @@ static void print_failure(FILE *to, const dp_stage_result *stage) {
             (long long)d->nan, (long long)d->inf, (long long)d->sign_flips, dp_shown(d, d->ulp_median),
             dp_shown(d, d->ulp_p99), dp_shown(d, d->ulp_max));
     if (d->nonfinite > 0) {
-        fprintf(to, "      bar: %s; values that are not finite cannot be held against it\n", stage->bar.origin);
+        fprintf(to, "      limit: %s; values that are not finite cannot be held against it\n", stage->limit.origin);
         return;
     }
     if (stage->sketch.judged && !stage->sketch.pass) {
         char text[DP_SKETCH_TEXT];
         fprintf(to, "      %s\n", dp_sketch_text(&stage->sketch, text));
     }
-    fprintf(to, "      bar: %s = L2 %.2e, max %.2e; the error is %.3g and %.3g times that\n", stage->bar.origin,
-            stage->bar.l2_rel, stage->bar.max_rel, d->l2_rel / stage->bar.l2_rel, d->max_rel / stage->bar.max_rel);
+    fprintf(to, "      limit: %s = L2 %.2e, max %.2e; the error is %.3g and %.3g times that\n", stage->limit.origin,
+            stage->limit.l2_rel, stage->limit.max_rel, d->l2_rel / stage->limit.l2_rel,
+            d->max_rel / stage->limit.max_rel);
 }
 
 /* What is wrong with the stage run alone. */
@@ -59,7 +60,7 @@ static void print_addition(FILE *to, const dp_stage_result *stage) {
             "at most %.3g, peak %.3g of at most %.3g\n",
             dp_coordinates_text(stage->rank, stage->dim, alone->worst, where), alone->worst_got,
             bits_of(alone->worst_got), dp_shortest(alone->worst_want, want, sizeof want), alone->worst_bound,
-            alone->bound, alone->share, alone->noise, alone->noise_bar, alone->peak, alone->peak_bar);
+            alone->bound, alone->share, alone->noise, alone->noise_limit, alone->peak, alone->peak_limit);
 }
 
 double dp_shown(const dp_difference *difference, double measure) { return difference->nonfinite > 0 ? NAN : measure; }
@@ -81,7 +82,7 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
         return;
     }
     fprintf(to, "%-4s  %-26s %9.2e %9.2e  %9.2e %9.2e ", failed ? "FAIL" : "ok", stage->name, dp_shown(d, d->l2_rel),
-            stage->bar.l2_rel, dp_shown(d, d->max_rel), stage->bar.max_rel);
+            stage->limit.l2_rel, dp_shown(d, d->max_rel), stage->limit.max_rel);
     print_percent(to, stage->headroom);
     if (stage->share.known)
         fprintf(to, "  %9.2e %9.2e", stage->share.added, stage->share.inherited);
@@ -96,21 +97,22 @@ static void print_stage(FILE *to, const dp_stage_result *stage) {
     if (dp_alone_failed(stage)) print_addition(to, stage);
 }
 
-static void print_arm(FILE *to, const dp_arm_result *arm) {
-    if (arm->identical) {
-        fprintf(to, "ok    %-26s identical: %lld values, every bit\n", arm->name, (long long)arm->compared);
+static void print_variant(FILE *to, const dp_variant_result *variant) {
+    if (variant->identical) {
+        fprintf(to, "ok    %-26s identical: %lld values, every bit\n", variant->name, (long long)variant->compared);
         return;
     }
-    if (arm->nonfinite) {
+    if (variant->nonfinite) {
         fprintf(to, "FAIL  %-26s not finite, in the same bits as forward_block: first at %s value %lld: 0x%08x\n",
-                arm->name, arm->stage, (long long)arm->index, arm->round_bits);
+                variant->name, variant->stage, (long long)variant->index, variant->round_bits);
         return;
     }
-    fprintf(to, "FAIL  %-26s not identical to forward_block: first at %s", arm->name,
-            arm->stage[0] != '\0' ? arm->stage : "nothing compared");
-    if (arm->stage[0] != '\0' && arm->index >= 0)
-        fprintf(to, " value %lld: block 0x%08x, round 0x%08x", (long long)arm->index, arm->block_bits, arm->round_bits);
-    else if (arm->stage[0] != '\0')
+    fprintf(to, "FAIL  %-26s not identical to forward_block: first at %s", variant->name,
+            variant->stage[0] != '\0' ? variant->stage : "nothing compared");
+    if (variant->stage[0] != '\0' && variant->index >= 0)
+        fprintf(to, " value %lld: block 0x%08x, round 0x%08x", (long long)variant->index, variant->block_bits,
+                variant->round_bits);
+    else if (variant->stage[0] != '\0')
         fprintf(to, ", which one side does not show, or not with the rows expected");
     fprintf(to, "\n");
 }
@@ -173,22 +175,22 @@ void dp_report_verdict(FILE *to, const dp_result *result) {
                 result->options->filter != NULL ? result->options->filter : "");
         return;
     }
-    fprintf(to, "%s: %d of %d stages compared, %d outside their bars; %d rounds, %d not identical\n",
+    fprintf(to, "%s: %d of %d stages compared, %d outside their limits; %d rounds, %d not identical\n",
             dp_verdict_name(result->verdict), result->stage_count, result->stages_known, result->failed_stages,
-            result->arm_count, result->failed_arms);
+            result->variant_count, result->failed_variants);
     print_rest(to, result);
 }
 
 void dp_report_text(FILE *to, const dp_result *result, bool failures_only) {
-    const bool any = result->stage_count + result->arm_count > 0;
+    const bool any = result->stage_count + result->variant_count > 0;
     char text[DP_GROWTH_TEXT];
     if (any && !failures_only)
-        fprintf(to, "%-4s  %-26s %9s %9s  %9s %9s  %9s  %9s %9s %8s\n", "", "stage", "rel L2", "bar", "max/rms", "bar",
-                "headroom", "added", "inherited", "of bound");
+        fprintf(to, "%-4s  %-26s %9s %9s  %9s %9s  %9s  %9s %9s %8s\n", "", "stage", "rel L2", "limit", "max/rms",
+                "limit", "headroom", "added", "inherited", "of bound");
     for (int i = 0; i < result->stage_count; i++)
         if (!failures_only || dp_stage_failed(&result->stage[i])) print_stage(to, &result->stage[i]);
-    for (int i = 0; i < result->arm_count; i++)
-        if (!failures_only || !result->arm[i].identical) print_arm(to, &result->arm[i]);
+    for (int i = 0; i < result->variant_count; i++)
+        if (!failures_only || !result->variant[i].identical) print_variant(to, &result->variant[i]);
     if (!failures_only) print_layers(to, result);
     if (any && result->options->head != NULL)
         fprintf(to, "%soutput head: %s of %s\n", failures_only ? "      " : "", result->head, result->options->head);

@@ -27,7 +27,7 @@ static dp_verdict read_verdict(dp_json_reader *reader, const cJSON *object) {
     return DP_ERROR;
 }
 
-static void read_device(dp_json_reader *reader, const cJSON *object, df_device_facts *facts) {
+static void read_device(dp_json_reader *reader, const cJSON *object, dflash_device_facts *facts) {
     facts->backend = dp_read_text(reader, object, "backend");
     facts->numeric_class = dp_read_text(reader, object, "class");
     facts->products = dp_read_text(reader, object, "products");
@@ -52,20 +52,20 @@ static void read_subject(dp_json_reader *reader, const cJSON *object, dp_result_
     out->options.checkpoint = dp_read_text(reader, checkpoint, "path");
     read_digest(reader, checkpoint, "config_sha256", result->facts.config_sha256);
     read_digest(reader, checkpoint, "tensors_sha256", result->facts.tensors_sha256);
-    out->admitted = dp_read_object_or_null(reader, checkpoint, "geometry") != NULL;
+    out->accepted = dp_read_object_or_null(reader, checkpoint, "geometry") != NULL;
     const cJSON *oracle = out->oracle = dp_read_object(reader, object, "oracle");
     out->options.oracle = dp_read_text(reader, oracle, "path");
     read_digest(reader, oracle, "sha256", result->facts.oracle_sha256);
     dp_read_object_or_null(reader, oracle, "provenance");
     const char *family = dp_read_text_or_null(reader, object, "family");
-    if ((family != NULL) != out->admitted) dp_read_wrong(reader, "family", "there exactly when the geometry is");
+    if ((family != NULL) != out->accepted) dp_read_wrong(reader, "family", "there exactly when the geometry is");
     if (family != NULL) {
-        int f = DF_FAMILY_DFLASH;
-        while (f <= DF_FAMILY_DFLASH2 && strcmp(family, df_family_name((df_family)f)) != 0) f++;
-        if (f > DF_FAMILY_DFLASH2) dp_read_wrong(reader, "family", "dflash, dspark, dflash2 or null");
-        result->family = (df_family)f;
+        int f = DFLASH_FAMILY_DFLASH;
+        while (f <= DFLASH_FAMILY_DFLASH2 && strcmp(family, dflash_family_name((dflash_family)f)) != 0) f++;
+        if (f > DFLASH_FAMILY_DFLASH2) dp_read_wrong(reader, "family", "dflash, dspark, dflash2 or null");
+        result->family = (dflash_family)f;
     }
-    if (!df_precision_parse(dp_read_text(reader, object, "precision"), &out->options.precision))
+    if (!dflash_precision_parse(dp_read_text(reader, object, "precision"), &out->options.precision))
         dp_read_wrong(reader, "precision", "the name of a precision mode");
     read_device(reader, object, &result->device);
     result->isa = dp_read_text_or_null(reader, object, "isa");
@@ -87,14 +87,14 @@ static void read_output_head(dp_json_reader *reader, const cJSON *object, dp_res
 static void read_error(dp_json_reader *reader, const cJSON *object, dp_result *result) {
     const cJSON *error = dp_read_object_or_null(reader, object, "error");
     if (error == NULL) return;
-    result->error.status = result->verdict == DP_ERROR ? DF_ERR_IO : DF_ERR_REFUSED;
+    result->error.status = result->verdict == DP_ERROR ? DFLASH_ERR_IO : DFLASH_ERR_REFUSED;
     snprintf(result->error.code, sizeof result->error.code, "%s", dp_read_text(reader, error, "code"));
     snprintf(result->error.message, sizeof result->error.message, "%s", dp_read_text(reader, error, "message"));
 }
 
 static void *allocate(dp_json_reader *reader, int count, size_t size) {
-    void *memory = reader->status == DF_OK ? calloc((size_t)(count > 0 ? count : 1), size) : NULL;
-    if (memory == NULL && reader->status == DF_OK)
+    void *memory = reader->status == DFLASH_OK ? calloc((size_t)(count > 0 ? count : 1), size) : NULL;
+    if (memory == NULL && reader->status == DFLASH_OK)
         reader->status = df_fail_memory(reader->err, "the content of a result file", (size_t)count * size);
     return memory;
 }
@@ -118,28 +118,28 @@ static void read_stages(dp_json_reader *reader, const cJSON *object, dp_result *
         result->warnings += stage->warn;
         result->isolated_count += stage->isolated.judged;
         result->failed_isolated += dp_alone_failed(stage);
-        if (reader->status != DF_OK) return;
+        if (reader->status != DFLASH_OK) return;
     }
     memcpy(reader->where, outer, sizeof outer);
 }
 
-static void read_arms(dp_json_reader *reader, const cJSON *object, dp_result *result) {
+static void read_variants(dp_json_reader *reader, const cJSON *object, dp_result *result) {
     const cJSON *array = dp_read_array(reader, object, "rounds"), *item;
     cJSON_ArrayForEach(item, array) {
-        if (result->arm_count == DP_MOST_ARMS) {
-            dp_read_wrong(reader, "rounds", "an array of at most 16 arms");
+        if (result->variant_count == DP_MOST_VARIANTS) {
+            dp_read_wrong(reader, "rounds", "an array of at most 16 variants");
             return;
         }
-        dp_arm_result *const arm = &result->arm[result->arm_count++];
-        dp_read_arm(reader, item, arm);
-        result->failed_arms += !arm->identical;
+        dp_variant_result *const variant = &result->variant[result->variant_count++];
+        dp_read_variant(reader, item, variant);
+        result->failed_variants += !variant->identical;
     }
 }
 
 static void read_layers(dp_json_reader *reader, const cJSON *object, dp_result *result) {
     const cJSON *array = dp_read_array(reader, object, "growth"), *item;
     const int count = cJSON_GetArraySize(array);
-    if (count > DF_MAX_LAYERS) dp_read_wrong(reader, "growth", "an array of at most 128 layers");
+    if (count > DFLASH_MAX_LAYERS) dp_read_wrong(reader, "growth", "an array of at most 128 layers");
     result->layer = allocate(reader, count, sizeof *result->layer);
     if (result->layer == NULL) return;
     cJSON_ArrayForEach(item, array) dp_read_growth(reader, item, &result->layer[result->layer_count++]);
@@ -149,8 +149,8 @@ static void read_layers(dp_json_reader *reader, const cJSON *object, dp_result *
 
 static void check_count(dp_json_reader *reader, const cJSON *object, const char *key, int expected) {
     const int64_t found = dp_read_integer(reader, object, key, 0, INT32_MAX);
-    if (reader->status != DF_OK || found == expected) return;
-    reader->status = df_fail(reader->err, DF_ERR_REFUSED, "result.counts",
+    if (reader->status != DFLASH_OK || found == expected) return;
+    reader->status = df_fail(reader->err, DFLASH_ERR_REFUSED, "result.counts",
                              "%s, %s: \"%s\" is %lld, and its arrays hold %d. The file was changed after it was "
                              "written; write it again with --out.",
                              reader->file, reader->where, key, (long long)found, expected);
@@ -174,14 +174,15 @@ static void check_coverage(dp_json_reader *reader, const cJSON *object, const dp
 
 /* A pass needs something compared and nothing failed; a failure needs something that failed. */
 static void check_verdict(dp_json_reader *reader, const dp_result *r) {
-    const int compared = r->stage_count + r->arm_count, failed = r->failed_stages + r->failed_arms + r->failed_isolated;
+    const int compared = r->stage_count + r->variant_count,
+              failed = r->failed_stages + r->failed_variants + r->failed_isolated;
     const bool fits = r->verdict == DP_PASS      ? compared > 0 && failed == 0
                       : r->verdict == DP_FAIL    ? failed > 0 || dp_stopped(r)
                       : r->verdict == DP_NOTHING ? compared == 0
                                                  : true;
-    if (reader->status != DF_OK || fits) return;
+    if (reader->status != DFLASH_OK || fits) return;
     reader->status =
-        df_fail(reader->err, DF_ERR_REFUSED, "result.counts",
+        df_fail(reader->err, DFLASH_ERR_REFUSED, "result.counts",
                 "%s, %s: the verdict is %s, and of %d comparisons %d failed. The file was changed after it "
                 "was written; write it again with --out.",
                 reader->file, reader->where, dp_verdict_name(r->verdict), compared, failed);
@@ -196,8 +197,8 @@ static void check_divergence(dp_json_reader *reader, const cJSON *object, const 
     const char *how = named != NULL ? dp_read_text(reader, named, "by") : "";
     const char *expected = first != NULL ? first->name : "none",
                *expected_how = first != NULL ? dp_divergence_name(by) : "";
-    if (reader->status != DF_OK || (strcmp(stage, expected) == 0 && strcmp(how, expected_how) == 0)) return;
-    reader->status = df_fail(reader->err, DF_ERR_REFUSED, "result.counts",
+    if (reader->status != DFLASH_OK || (strcmp(stage, expected) == 0 && strcmp(how, expected_how) == 0)) return;
+    reader->status = df_fail(reader->err, DFLASH_ERR_REFUSED, "result.counts",
                              "%s, %s: \"first_divergence\" is %.60s %.20s, and by its stages it is %s %s. The file was "
                              "changed after it was written; write it again with --out.",
                              reader->file, reader->where, stage, how, expected, expected_how);
@@ -218,7 +219,7 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     read_output_head(reader, object, out);
     result->stages_known = (int)dp_read_integer(reader, object, "stages_known", 0, MOST_STAGES);
     read_stages(reader, object, result);
-    read_arms(reader, object, result);
+    read_variants(reader, object, result);
     read_layers(reader, object, result);
     dp_read_plots(reader, dp_read_object(reader, object, "plots"), &result->plot);
     const cJSON *seconds = dp_read_object(reader, object, "seconds");
@@ -230,10 +231,10 @@ static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_cas
     check_count(reader, object, "stages_failed", result->failed_stages);
     check_count(reader, object, "stages_isolated", result->isolated_count);
     check_count(reader, object, "isolated_failed", result->failed_isolated);
-    check_count(reader, object, "rounds_compared", result->arm_count);
-    check_count(reader, object, "rounds_failed", result->failed_arms);
+    check_count(reader, object, "rounds_compared", result->variant_count);
+    check_count(reader, object, "rounds_failed", result->failed_variants);
     check_count(reader, object, "warnings", result->warnings);
-    if ((result->error.status != DF_OK) != dp_stopped(result))
+    if ((result->error.status != DFLASH_OK) != dp_stopped(result))
         dp_read_wrong(reader, "error", "there exactly for REFUSED and ERROR, and for a FAIL with nothing compared");
     check_coverage(reader, object, result);
     check_verdict(reader, result);
@@ -254,7 +255,7 @@ static void read_cases(dp_json_reader *reader, dp_result_file *out) {
         one->options.filter = strcmp(out->tool, "check") == 0 ? out->filter : NULL;
         one->result.options = &one->options;
         read_case(reader, item, one);
-        if (reader->status != DF_OK) return;
+        if (reader->status != DFLASH_OK) return;
         worst = dp_worse_verdict(worst, one->result.verdict);
     }
     snprintf(reader->where, sizeof reader->where, "its head");
@@ -278,8 +279,8 @@ static void read_head(dp_json_reader *reader, dp_result_file *out) {
 }
 
 /* What cannot be shown as it is stays as it is in the caller's document. */
-static df_status take_printable(dp_result_file *out, df_error *err) {
-    if (dp_json_is_printable(out->document)) return DF_OK;
+static dflash_status take_printable(dp_result_file *out, dflash_error *err) {
+    if (dp_json_is_printable(out->document)) return DFLASH_OK;
     cJSON *copy = cJSON_Duplicate(out->document, true);
     if (copy == NULL) return df_fail_memory(err, "a copy of the result", 0);
     out->document = copy;
@@ -287,17 +288,17 @@ static df_status take_printable(dp_result_file *out, df_error *err) {
     return dp_json_make_printable(copy, err);
 }
 
-df_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out, df_error *err) {
+dflash_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out, dflash_error *err) {
     *out = (dp_result_file){.path = path, .document = document};
     const char *schema = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(document, "schema"));
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(document, "schema_version");
     if (schema == NULL || strcmp(schema, DP_RESULT_SCHEMA) != 0)
-        return df_fail(err, DF_ERR_REFUSED, "result.schema",
+        return df_fail(err, DFLASH_ERR_REFUSED, "result.schema",
                        "%s is no result file: expected \"schema\" to be \"%s\", found %.60s. Give a file that check or "
                        "gate wrote with --out.",
                        path, DP_RESULT_SCHEMA, schema != NULL ? schema : "no such string");
     if (!cJSON_IsNumber(version) || version->valuedouble != DP_RESULT_VERSION)
-        return df_fail(err, DF_ERR_REFUSED, "result.version",
+        return df_fail(err, DFLASH_ERR_REFUSED, "result.version",
                        "%s is a result file of version %g, and this program reads version %d. Render it with the "
                        "program that wrote it, or run the check again.",
                        path, cJSON_IsNumber(version) ? version->valuedouble : 0.0, DP_RESULT_VERSION);
@@ -308,11 +309,11 @@ df_status dp_result_parse(cJSON *document, const char *path, dp_result_file *out
     return reader.status;
 }
 
-df_status dp_result_read(const char *path, dp_result_file *out, df_error *err) {
+dflash_status dp_result_read(const char *path, dp_result_file *out, dflash_error *err) {
     char *text = NULL;
     *out = (dp_result_file){.path = path};
     if (dp_file_is_hdf5(path))
-        return df_fail(err, DF_ERR_REFUSED, "result.recording",
+        return df_fail(err, DFLASH_ERR_REFUSED, "result.recording",
                        "%s is an HDF5 file, a recording or an oracle, which holds values and no verdict: expected a "
                        "result file, as `check --out` or `gate --out` writes it. Look at it with `inspect`, hold it "
                        "against another with `compare`, or give a recording to `postmortem`.",
@@ -321,12 +322,12 @@ df_status dp_result_read(const char *path, dp_result_file *out, df_error *err) {
     cJSON *document = cJSON_ParseWithOpts(text, NULL, true);
     free(text);
     if (document == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "result.json",
+        return df_fail(err, DFLASH_ERR_REFUSED, "result.json",
                        "%s is not JSON, or not all of it: expected one whole document. A file that was cut off cannot "
                        "be shown in part; write it again with --out.",
                        path);
-    df_status status = dp_json_make_printable(document, err);
-    if (status == DF_OK) status = dp_result_parse(document, path, out, err);
+    dflash_status status = dp_json_make_printable(document, err);
+    if (status == DFLASH_OK) status = dp_result_parse(document, path, out, err);
     out->document = document;
     out->owned = true;
     return status;

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void read_stage_name(dp_json_reader *reader, const cJSON *object, char name[DF_STAGE_NAME_MAX]) {
-    df_stage id;
+static void read_stage_name(dp_json_reader *reader, const cJSON *object, char name[DFLASH_STAGE_NAME_MAX]) {
+    dflash_stage id;
     int layer;
     const char *text = dp_read_text(reader, object, "stage");
-    if (!df_stage_parse(text, &id, &layer)) dp_read_wrong(reader, "stage", "the name of a stage");
-    snprintf(name, DF_STAGE_NAME_MAX, "%s", text);
+    if (!dflash_stage_parse(text, &id, &layer)) dp_read_wrong(reader, "stage", "the name of a stage");
+    snprintf(name, DFLASH_STAGE_NAME_MAX, "%s", text);
 }
 
 static void read_scatter(dp_json_reader *reader, const cJSON *object, dp_scatter *scatter) {
@@ -23,7 +23,7 @@ static void read_scatter(dp_json_reader *reader, const cJSON *object, dp_scatter
     scatter->want = dp_read_numbers(reader, object, "want", &count);
     scatter->error = dp_read_numbers(reader, object, "error", &count);
     if (count < 1 || count > DP_SCATTER_MOST) dp_read_wrong(reader, "index", "an array of 1 to 1,000 indices");
-    scatter->count = reader->status == DF_OK ? count : 0;
+    scatter->count = reader->status == DFLASH_OK ? count : 0;
 }
 
 static void read_rope(dp_json_reader *reader, const cJSON *object, dp_rope_plot *rope) {
@@ -33,7 +33,7 @@ static void read_rope(dp_json_reader *reader, const cJSON *object, dp_rope_plot 
     rope->want = dp_read_numbers(reader, object, "want", &count);
     rope->relative = dp_read_numbers(reader, object, "relative", &count);
     if (count < 1) dp_read_wrong(reader, "got", "an array of at least one number");
-    rope->count = reader->status == DF_OK ? count : 0;
+    rope->count = reader->status == DFLASH_OK ? count : 0;
 }
 
 static void read_margins(dp_json_reader *reader, const cJSON *object, dp_margins *margins) {
@@ -49,7 +49,7 @@ static void read_margins(dp_json_reader *reader, const cJSON *object, dp_margins
     if (count < 1 || margins->got == NULL) dp_read_wrong(reader, "got", "an array of at least one id");
     if (margins->reference != (margins->want != NULL))
         dp_read_wrong(reader, "want", "an array with \"reference\" and null with \"run\"");
-    margins->rows = reader->status == DF_OK ? count : 0;
+    margins->rows = reader->status == DFLASH_OK ? count : 0;
 }
 
 static void read_tokens(dp_json_reader *reader, const cJSON *object, dp_tokens *tokens) {
@@ -59,7 +59,7 @@ static void read_tokens(dp_json_reader *reader, const cJSON *object, dp_tokens *
     tokens->got = dp_read_ids(reader, object, "got", &count);
     tokens->want = dp_read_ids(reader, object, "want", &count);
     if (count < 1 || tokens->got == NULL) dp_read_wrong(reader, "got", "an array of at least one id");
-    tokens->count = reader->status == DF_OK ? count : 0;
+    tokens->count = reader->status == DFLASH_OK ? count : 0;
 }
 
 void dp_read_plots(dp_json_reader *reader, const cJSON *object, dp_plot_data *data) {

@@ -1,4 +1,4 @@
-/* result_stage.c - stages, arms and layers of a result file, read back. */
+/* result_stage.c - stages, variants and layers of a result file, read back. */
 #include "report/result_file.h"
 
 #include "base/coordinates.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LAYERS = DF_MAX_LAYERS };
+enum { MOST_LAYERS = DFLASH_MAX_LAYERS };
 static const int64_t MOST = INT64_C(1) << 53;
 
 static void copy(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
@@ -24,7 +24,7 @@ static void read_shape(dp_json_reader *reader, const cJSON *object, dp_stage_res
         dp_read_wrong(reader, "shape", "an array of 1 to 4 extents above 0");
     else
         memcpy(stage->dim, dim, (size_t)rank * sizeof *dim);
-    stage->rank = reader->status == DF_OK ? rank : 0;
+    stage->rank = reader->status == DFLASH_OK ? rank : 0;
     free(dim);
 }
 
@@ -36,7 +36,7 @@ static const cJSON *read_worst(dp_json_reader *reader, const cJSON *object, cons
     if (worst == NULL) return NULL;
     int64_t *at = dp_read_integers(reader, worst, "at", &rank), place[4];
     *index = dp_read_integer(reader, worst, "index", 0, dp_dims_product(stage->rank, stage->dim) - 1);
-    if (reader->status == DF_OK) {
+    if (reader->status == DFLASH_OK) {
         dp_coordinates(stage->rank, stage->dim, *index, place);
         if (at == NULL || memcmp(at, place, (size_t)stage->rank * sizeof *at) != 0)
             dp_read_wrong(reader, "at", "the coordinates of \"index\"");
@@ -67,15 +67,15 @@ static void read_difference(dp_json_reader *reader, const cJSON *stage_object, c
     read_worst(reader, object, stage, &d->worst, &d->worst_got, &d->worst_want);
 }
 
-static void read_bar(dp_json_reader *reader, const cJSON *object, dp_stage_result *stage) {
-    const cJSON *bar = dp_read_object_or_null(reader, object, "bar");
-    if ((bar == NULL) != stage->exact) dp_read_wrong(reader, "bar", "an object, or null for an exact stage");
-    if (bar == NULL) return;
-    stage->bar.l2_rel = dp_read_number(reader, bar, "rel_l2");
-    stage->bar.max_rel = dp_read_number(reader, bar, "max_rel_rms");
-    stage->bar.bracket_l2_rel = dp_read_number(reader, bar, "bracket_rel_l2");
-    stage->bar.bracket_max_rel = dp_read_number(reader, bar, "bracket_max_rel_rms");
-    copy(stage->bar.origin, sizeof stage->bar.origin, dp_read_text(reader, bar, "origin"));
+static void read_limit(dp_json_reader *reader, const cJSON *object, dp_stage_result *stage) {
+    const cJSON *limit = dp_read_object_or_null(reader, object, "bar");
+    if ((limit == NULL) != stage->exact) dp_read_wrong(reader, "bar", "an object, or null for an exact stage");
+    if (limit == NULL) return;
+    stage->limit.l2_rel = dp_read_number(reader, limit, "rel_l2");
+    stage->limit.max_rel = dp_read_number(reader, limit, "max_rel_rms");
+    stage->limit.reference_spread_l2_rel = dp_read_number(reader, limit, "bracket_rel_l2");
+    stage->limit.reference_spread_max_rel = dp_read_number(reader, limit, "bracket_max_rel_rms");
+    copy(stage->limit.origin, sizeof stage->limit.origin, dp_read_text(reader, limit, "origin"));
 }
 
 /* Not there in what earlier releases wrote, which saw samples alone. */
@@ -89,9 +89,9 @@ static void read_sketch(dp_json_reader *reader, const cJSON *object, dp_sketch_r
     r->projections = (int)dp_read_integer(reader, sketch, "projections", 1, DP_SKETCH_PROJECTIONS_MOST);
     r->nonfinite = dp_read_integer(reader, sketch, "nonfinite", 0, MOST);
     r->l2_rel = dp_read_number(reader, sketch, "rel_l2");
-    r->l2_bar = dp_read_number(reader, sketch, "rel_l2_bar");
+    r->l2_limit = dp_read_number(reader, sketch, "rel_l2_bar");
     r->max_rel = dp_read_number(reader, sketch, "max_rel_norm");
-    r->max_bar = dp_read_number(reader, sketch, "max_rel_norm_bar");
+    r->max_limit = dp_read_number(reader, sketch, "max_rel_norm_bar");
     r->row = dp_read_integer(reader, sketch, "row", 0, r->rows - 1);
     r->projection = (int)dp_read_integer(reader, sketch, "projection", 0, r->projections);
     r->got = dp_read_number(reader, sketch, "got");
@@ -113,9 +113,9 @@ static void read_isolated(dp_json_reader *reader, const cJSON *object, dp_stage_
     if (worst != NULL) alone->worst_bound = dp_read_number(reader, worst, "bound");
     alone->tightness = dp_read_number(reader, isolated, "tightness");
     alone->noise = dp_read_number(reader, isolated, "noise");
-    alone->noise_bar = dp_read_number(reader, isolated, "noise_bar");
+    alone->noise_limit = dp_read_number(reader, isolated, "noise_bar");
     alone->peak = dp_read_number(reader, isolated, "peak");
-    alone->peak_bar = dp_read_number(reader, isolated, "peak_bar");
+    alone->peak_limit = dp_read_number(reader, isolated, "peak_bar");
     alone->oracle_share = dp_read_number_or_null(reader, isolated, "oracle_share", -1.0);
     copy(alone->bound, sizeof alone->bound, dp_read_text(reader, isolated, "bound"));
     read_difference(reader, isolated, "difference", stage, &alone->difference);
@@ -146,10 +146,10 @@ static void read_rows(dp_json_reader *reader, const cJSON *object, dp_stage_plot
 }
 
 void dp_read_stage(dp_json_reader *reader, const cJSON *object, dp_stage_result *stage, dp_stage_plot *plot) {
-    df_stage id;
+    dflash_stage id;
     int layer;
     const char *name = dp_read_text(reader, object, "name");
-    if (!df_stage_parse(name, &id, &layer)) {
+    if (!dflash_stage_parse(name, &id, &layer)) {
         if (strchr(name, '/') == NULL) dp_read_wrong(reader, "name", "the name of a stage, or of a value of vectors");
         layer = -1;
     }
@@ -161,7 +161,7 @@ void dp_read_stage(dp_json_reader *reader, const cJSON *object, dp_stage_result 
     stage->pass = dp_read_bool(reader, object, "pass");
     stage->warn = dp_read_bool(reader, object, "warn");
     read_difference(reader, object, "chained", stage, &stage->difference);
-    read_bar(reader, object, stage);
+    read_limit(reader, object, stage);
     stage->headroom = dp_read_number(reader, object, "headroom");
     read_sketch(reader, object, &stage->sketch);
     read_isolated(reader, object, stage);
@@ -184,20 +184,20 @@ static uint32_t read_bits(dp_json_reader *reader, const cJSON *object, const cha
     return (uint32_t)bits;
 }
 
-void dp_read_arm(dp_json_reader *reader, const cJSON *object, dp_arm_result *arm) {
-    copy(arm->name, sizeof arm->name, dp_read_text(reader, object, "name"));
-    arm->chunk = (int)dp_read_integer(reader, object, "rows_per_ingest", 0, INT32_MAX);
-    arm->compared = dp_read_integer(reader, object, "compared", 0, MOST);
-    arm->identical = dp_read_bool(reader, object, "identical");
-    arm->nonfinite = dp_read_bool(reader, object, "nonfinite");
+void dp_read_variant(dp_json_reader *reader, const cJSON *object, dp_variant_result *variant) {
+    copy(variant->name, sizeof variant->name, dp_read_text(reader, object, "name"));
+    variant->chunk = (int)dp_read_integer(reader, object, "rows_per_ingest", 0, INT32_MAX);
+    variant->compared = dp_read_integer(reader, object, "compared", 0, MOST);
+    variant->identical = dp_read_bool(reader, object, "identical");
+    variant->nonfinite = dp_read_bool(reader, object, "nonfinite");
     const cJSON *first = dp_read_object_or_null(reader, object, "first_difference");
-    if ((first == NULL) != arm->identical)
-        dp_read_wrong(reader, "first_difference", "there unless the arm is identical");
+    if ((first == NULL) != variant->identical)
+        dp_read_wrong(reader, "first_difference", "there unless the variant is identical");
     if (first == NULL) return;
-    copy(arm->stage, sizeof arm->stage, dp_read_text(reader, first, "stage"));
-    arm->index = dp_read_integer(reader, first, "index", -1, MOST);
-    arm->block_bits = read_bits(reader, first, "block");
-    arm->round_bits = read_bits(reader, first, "round");
+    copy(variant->stage, sizeof variant->stage, dp_read_text(reader, first, "stage"));
+    variant->index = dp_read_integer(reader, first, "index", -1, MOST);
+    variant->block_bits = read_bits(reader, first, "block");
+    variant->round_bits = read_bits(reader, first, "round");
 }
 
 void dp_read_growth(dp_json_reader *reader, const cJSON *object, dp_layer_growth *layer) {

@@ -74,7 +74,7 @@ static size_t replace(FILE *to, const char *at, const char *prefix) {
     return 0;
 }
 
-df_status dp_svg_inline(FILE *to, const char *svg, const char *prefix, const char *label, df_error *err) {
+dflash_status dp_svg_inline(FILE *to, const char *svg, const char *prefix, const char *label, dflash_error *err) {
     const char *start = strstr(svg, "<svg"), *head = start != NULL ? strchr(start, '>') : NULL;
     const char *box = start != NULL ? strstr(start, "viewBox=\"") : NULL, *end = strstr(svg, "</svg>");
     const char *found = "no <svg> with a viewBox and an end";
@@ -85,7 +85,7 @@ df_status dp_svg_inline(FILE *to, const char *svg, const char *prefix, const cha
             found = foreign[i];
         }
     if (!sound)
-        return df_fail(err, DF_ERR_REFUSED, "svg.form",
+        return df_fail(err, DFLASH_ERR_REFUSED, "svg.form",
                        "The picture %s: expected a drawing of gnuplot that refers to nothing outside itself, found %s. "
                        "Draw it with the scripts of this version.",
                        prefix, found);
@@ -104,5 +104,5 @@ df_status dp_svg_inline(FILE *to, const char *svg, const char *prefix, const cha
         }
     }
     fputs("</svg>\n", to);
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -13,6 +13,6 @@
 
 /* Writes the picture. `label` is its text for readers who cannot see it. Code: "svg.form" (no <svg ...> with a viewBox,
  * no end, or something that a picture of ours never holds: a script, a handler, a reference to elsewhere). */
-df_status dp_svg_inline(FILE *to, const char *svg, const char *prefix, const char *label, df_error *err);
+dflash_status dp_svg_inline(FILE *to, const char *svg, const char *prefix, const char *label, dflash_error *err);
 
 #endif

@@ -16,26 +16,27 @@ void dp_head_source_parse(const char *text, dp_head_source *out) {
     snprintf(out->file, sizeof out->file, "%.*s", length, text);
 }
 
-static df_status open_own(df_engine *engine, const char *checkpoint, df_table **out, df_error *err) {
+static dflash_status open_own(dflash_engine *engine, const char *checkpoint, dflash_table **out, dflash_error *err) {
     static const char *const names[] = {"lm_head.weight", "model.lm_head.weight"}; /* what no census minds */
     char path[DP_HEAD_PATH];
-    df_error reason = {.status = DF_OK};
+    dflash_error reason = {.status = DFLASH_OK};
     if (snprintf(path, sizeof path, "%s/model.safetensors", checkpoint) >= DP_HEAD_PATH)
-        return df_fail(err, DF_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "path.long", "The checkpoint path is longer than %d characters.",
                        DP_HEAD_PATH);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (df_table_load(engine, path, names[i], out, &reason) == DF_OK) return DF_OK;
+        if (dflash_table_load(engine, path, names[i], out, &reason) == DFLASH_OK) return DFLASH_OK;
         if (strcmp(reason.code, "table.tensor.missing") == 0) continue;
         if (err != NULL) *err = reason;
         return reason.status;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_head_open(df_engine *engine, const char *checkpoint, const char *text, df_table **out, df_error *err) {
+dflash_status dp_head_open(dflash_engine *engine, const char *checkpoint, const char *text, dflash_table **out,
+                           dflash_error *err) {
     dp_head_source source;
     *out = NULL;
     if (text == NULL) return open_own(engine, checkpoint, out, err);
     dp_head_source_parse(text, &source);
-    return df_table_load(engine, source.file, source.tensor, out, err);
+    return dflash_table_load(engine, source.file, source.tensor, out, err);
 }

@@ -18,7 +18,7 @@ enum { DP_HEAD_PATH = 4096 };
 
 typedef struct dp_head_source {
     char file[DP_HEAD_PATH];
-    const char *tensor; /* a part of the text that was parsed; NULL: by rule (df_table_load) */
+    const char *tensor; /* a part of the text that was parsed; NULL: by rule (dflash_table_load) */
 } dp_head_source;
 
 /* What follows the last colon is a tensor's name, unless it has a slash or a file of the whole text is there. A text
@@ -26,7 +26,8 @@ typedef struct dp_head_source {
 void dp_head_source_parse(const char *text, dp_head_source *out);
 
 /* Loads the head that `text` says; NULL: the checkpoint's own lm_head.weight, and *out NULL when it has none. An
- * embedding of the drafter's own is never taken for a head. Codes: those of df_table_load, "path.long". */
-df_status dp_head_open(df_engine *engine, const char *checkpoint, const char *text, df_table **out, df_error *err);
+ * embedding of the drafter's own is never taken for a head. Codes: those of dflash_table_load, "path.long". */
+dflash_status dp_head_open(dflash_engine *engine, const char *checkpoint, const char *text, dflash_table **out,
+                           dflash_error *err);
 
 #endif

@@ -29,23 +29,24 @@ static const claim head_claim = {"head",
 static const claim embedding_claim = {
     "embedding", "embedding table", "block_ids", "provenance.embedding.missing", "provenance.embedding.differs", ""};
 
-static df_status differs(const claim *c, const dp_oracle *oracle, const char *tensor, const char *field,
-                         const char *ours, const char *theirs, df_error *err) {
-    return df_fail(err, DF_ERR_REFUSED, c->other,
+static dflash_status differs(const claim *c, const dp_oracle *oracle, const char *tensor, const char *field,
+                             const char *ours, const char *theirs, dflash_error *err) {
+    return df_fail(err, DFLASH_ERR_REFUSED, c->other,
                    "%s: the %s of the %s differs: %s has %s, the oracle was computed with %s. Give the %s of the "
                    "oracle's target%s.",
                    dp_oracle_path(oracle), field, c->what, tensor, ours, theirs, c->key, c->advice);
 }
 
 /* The tensor's name may be another than the oracle's: one head has several in the files of one target. */
-static df_status check_table(const claim *c, const df_table *table, const dp_oracle *oracle, df_error *err) {
-    const df_tensor_view view = df_table_view(table);
+static dflash_status check_table(const claim *c, const dflash_table *table, const dp_oracle *oracle,
+                                 dflash_error *err) {
+    const dflash_tensor_view view = dflash_table_view(table);
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), c->key);
     const char *dtype = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "dtype"));
     const char *sha256 = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "sha256"));
     char digest[65];
     if (dtype == NULL || sha256 == NULL)
-        return df_fail(err, DF_ERR_REFUSED, c->missing,
+        return df_fail(err, DFLASH_ERR_REFUSED, c->missing,
                        "%s: the oracle holds the input %s, so its reference ran an %s, but its provenance "
                        "record has no %s {tensor, dtype, shape, sha256}. Write it again as oracles/FORMAT.md says.",
                        dp_oracle_path(oracle), c->input, c->what, c->key);
@@ -56,31 +57,31 @@ static df_status check_table(const claim *c, const df_table *table, const dp_ora
         if (cJSON_GetArraySize(shape) == view.rank && cJSON_IsNumber(dim) && dim->valuedouble == (double)view.dim[i])
             continue;
         char *theirs = cJSON_PrintUnformatted(shape);
-        const df_status status = differs(c, oracle, view.name, "shape", dp_dims_text(view.rank, view.dim, ours),
-                                         theirs != NULL ? theirs : "no array", err);
+        const dflash_status status = differs(c, oracle, view.name, "shape", dp_dims_text(view.rank, view.dim, ours),
+                                             theirs != NULL ? theirs : "no array", err);
         cJSON_free(theirs);
         return status;
     }
     if (strcmp(dtype, view.dtype) != 0) return differs(c, oracle, view.name, "dtype", view.dtype, dtype, err);
     dp_sha256_of(view.data, view.bytes, digest);
-    return strcmp(digest, sha256) == 0 ? DF_OK : differs(c, oracle, view.name, "SHA-256", digest, sha256, err);
+    return strcmp(digest, sha256) == 0 ? DFLASH_OK : differs(c, oracle, view.name, "SHA-256", digest, sha256, err);
 }
 
-df_status dp_embedding_check(const df_table *embedding, const dp_oracle *oracle, df_error *err) {
+dflash_status dp_embedding_check(const dflash_table *embedding, const dp_oracle *oracle, dflash_error *err) {
     return check_table(&embedding_claim, embedding, oracle, err);
 }
 
-df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
-                       df_table **out, df_error *err) {
-    df_status status = dp_head_open(engine, checkpoint, head, out, err);
-    if (status == DF_OK && *out == NULL)
-        status = df_fail(err, DF_ERR_REFUSED, "table.tensor.missing",
+dflash_status dp_head_load(dflash_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
+                           dflash_table **out, dflash_error *err) {
+    dflash_status status = dp_head_open(engine, checkpoint, head, out, err);
+    if (status == DFLASH_OK && *out == NULL)
+        status = df_fail(err, DFLASH_ERR_REFUSED, "table.tensor.missing",
                          "%s/model.safetensors holds no tensor \"lm_head.weight\", and the reference of %s ran an "
                          "output head. Give the target's with --lm-head FILE[:TENSOR].",
                          checkpoint, dp_oracle_path(oracle));
-    if (status == DF_OK) status = check_table(&head_claim, *out, oracle, err);
-    if (status != DF_OK) {
-        df_table_destroy(*out);
+    if (status == DFLASH_OK) status = check_table(&head_claim, *out, oracle, err);
+    if (status != DFLASH_OK) {
+        dflash_table_destroy(*out);
         *out = NULL;
     }
     return status;
@@ -91,57 +92,59 @@ static void previous_tokens(int32_t anchor, const int32_t *token, int n, int32_t
     for (int i = 0; i < n; i++) prev[i] = i == 0 ? anchor : token[i - 1];
 }
 
-static df_status run_confidence(df_draft *draft, const float *rows, const int32_t *prev, int n, float *raw,
-                                dp_recording *recording, df_error *err) {
-    const df_window_options options = {.policy = DF_WINDOW_SURVIVAL,
-                                       .threshold = window_threshold,
-                                       .cap = df_draft_config(draft)->block + 1,
-                                       .accepted = -1};
+static dflash_status run_confidence(dflash_draft *draft, const float *rows, const int32_t *prev, int n, float *raw,
+                                    dp_recording *recording, dflash_error *err) {
+    const dflash_window_options options = {.policy = DFLASH_WINDOW_SURVIVAL,
+                                           .threshold = window_threshold,
+                                           .cap = dflash_draft_config(draft)->block + 1,
+                                           .accepted = -1};
     int window = 0;
-    df_status status = dp_confidence(draft, rows, prev, n, raw, err);
-    if (status == DF_OK) status = df_verify_window(&options, raw, n, &window, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_confidence(draft, rows, prev, n, raw, err);
+    if (status == DFLASH_OK) status = dflash_verify_window(&options, raw, n, &window, err);
+    if (status != DFLASH_OK) return status;
     const int32_t shown = window;
-    const df_stage_view view = {.stage = DF_STAGE_CONFIDENCE_WINDOW, .layer = -1, .rank = 1, .dim = {1}, .i32 = &shown};
+    const dflash_stage_view view = {
+        .stage = DFLASH_STAGE_CONFIDENCE_WINDOW, .layer = -1, .rank = 1, .dim = {1}, .i32 = &shown};
     dp_recording_add(recording, &view);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
-                          dp_recording *recording, df_error *err) {
-    const df_config *c = df_draft_config(draft);
+dflash_status dp_run_proposal(dflash_draft *draft, const dflash_table *head, const float *final, int32_t anchor,
+                              dp_recording *recording, dflash_error *err) {
+    const dflash_config *c = dflash_draft_config(draft);
     int first = 0, n = 0;
-    df_harvest_rows(c, &first, &n);
-    const int vocab = df_table_vocab(head);
+    dflash_harvest_rows(c, &first, &n);
+    const int vocab = dflash_table_vocab(head);
     const float *rows = final + (size_t)first * (size_t)c->hidden;
     const size_t bytes = (size_t)n * (size_t)vocab * sizeof(float);
     float *logits = malloc(bytes), *raw = malloc((size_t)n * sizeof *raw);
     int32_t *token = malloc((size_t)n * sizeof *token), *prev = malloc((size_t)n * sizeof *prev);
-    const df_proposal_options greedy = {.temperature = 0.0f};
-    df_status status = DF_OK;
+    const dflash_proposal_options greedy = {.temperature = 0.0f};
+    dflash_status status = DFLASH_OK;
     if (logits == NULL || raw == NULL || token == NULL || prev == NULL)
         status = df_fail_memory(err, "the logits of a block", bytes);
-    df_draft_observe(draft, dp_recording_observe, recording);
-    if (status == DF_OK) status = dp_logits(draft, head, rows, n, logits, err);
-    if (status == DF_OK)
-        status = dp_propose(draft, head, logits, rows, n, vocab, anchor, &greedy, &(df_proposal){.token = token}, err);
-    if (status == DF_OK && c->confidence) {
+    dflash_draft_observe(draft, dp_recording_observe, recording);
+    if (status == DFLASH_OK) status = dp_logits(draft, head, rows, n, logits, err);
+    if (status == DFLASH_OK)
+        status =
+            dp_propose(draft, head, logits, rows, n, vocab, anchor, &greedy, &(dflash_proposal){.token = token}, err);
+    if (status == DFLASH_OK && c->confidence) {
         previous_tokens(anchor, token, n, prev);
         status = run_confidence(draft, rows, prev, n, raw, recording, err);
     }
-    df_draft_observe(draft, NULL, NULL);
+    dflash_draft_observe(draft, NULL, NULL);
     free(logits);
     free(raw);
     free(token);
     free(prev);
-    return status == DF_OK ? dp_recording_status(recording, err) : status;
+    return status == DFLASH_OK ? dp_recording_status(recording, err) : status;
 }
 
-df_status dp_run_judged_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
-                                 dp_recording *recording, df_error *err) {
+dflash_status dp_run_judged_proposal(dflash_draft *draft, const dflash_table *head, const float *final, int32_t anchor,
+                                     dp_recording *recording, dflash_error *err) {
     static const char *const codes[] = {"proposal.nan", "proposal.infinite", "proposal.nofinite"};
-    const df_status status = dp_run_proposal(draft, head, final, anchor, recording, err);
-    for (size_t i = 0; status == DF_ERR_REFUSED && i < sizeof codes / sizeof *codes; i++)
+    const dflash_status status = dp_run_proposal(draft, head, final, anchor, recording, err);
+    for (size_t i = 0; status == DFLASH_ERR_REFUSED && i < sizeof codes / sizeof *codes; i++)
         if (strcmp(err->code, codes[i]) == 0) return dp_recording_status(recording, err);
     return status;
 }

@@ -12,22 +12,22 @@
 #include "store/store.h"
 
 /* Loads the head, `head` as dp_head_open takes it, and holds its dtype, shape and digest against provenance.head.
- * Codes: "provenance.head.missing", "provenance.head.differs", and those of df_table_load. */
-df_status dp_head_load(df_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
-                       df_table **out, df_error *err);
+ * Codes: "provenance.head.missing", "provenance.head.differs", and those of dflash_table_load. */
+dflash_status dp_head_load(dflash_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
+                           dflash_table **out, dflash_error *err);
 
 /* Holds an embedding table against provenance.embedding in the same way (embedding.h). */
-df_status dp_embedding_check(const df_table *embedding, const dp_oracle *oracle, df_error *err);
+dflash_status dp_embedding_check(const dflash_table *embedding, const dp_oracle *oracle, dflash_error *err);
 
 /* Logits of the harvested rows of final[B, H], the greedy proposal from `anchor`, the confidence of each slot and the
  * survival window at threshold 0.5, all observed into `recording`. */
-df_status dp_run_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
-                          dp_recording *recording, df_error *err);
+dflash_status dp_run_proposal(dflash_draft *draft, const dflash_table *head, const float *final, int32_t anchor,
+                              dp_recording *recording, dflash_error *err);
 
-/* The same for a run that is judged: values that are not finite draft nothing, which df_propose refuses
+/* The same for a run that is judged: values that are not finite draft nothing, which dflash_propose refuses
  * ("proposal.nan", "proposal.infinite", "proposal.nofinite"), but where they began is what a check is asked. So the
  * stages shown up to the refusal count as the run, and those after it as not shown, which fails. */
-df_status dp_run_judged_proposal(df_draft *draft, const df_table *head, const float *final, int32_t anchor,
-                                 dp_recording *recording, df_error *err);
+dflash_status dp_run_judged_proposal(dflash_draft *draft, const dflash_table *head, const float *final, int32_t anchor,
+                                     dp_recording *recording, dflash_error *err);
 
 #endif

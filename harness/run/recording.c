@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dp_recording_add(dp_recording *recording, const df_stage_view *view) {
+void dp_recording_add(dp_recording *recording, const dflash_stage_view *view) {
     if (recording->count == recording->capacity) {
         const int capacity = recording->capacity > 0 ? 2 * recording->capacity : 64;
         dp_recorded *grown = realloc(recording->stage, (size_t)capacity * sizeof *grown);
@@ -34,13 +34,13 @@ void dp_recording_add(dp_recording *recording, const df_stage_view *view) {
     recording->stage[recording->count++] = entry;
 }
 
-void dp_recording_observe(void *recording, const df_stage_view *view) { dp_recording_add(recording, view); }
+void dp_recording_observe(void *recording, const dflash_stage_view *view) { dp_recording_add(recording, view); }
 
-df_status dp_recording_status(const dp_recording *recording, df_error *err) {
-    return recording->out_of_memory ? df_fail_memory(err, "the recorded stages", 0) : DF_OK;
+dflash_status dp_recording_status(const dp_recording *recording, dflash_error *err) {
+    return recording->out_of_memory ? df_fail_memory(err, "the recorded stages", 0) : DFLASH_OK;
 }
 
-const dp_recorded *dp_recording_find(const dp_recording *recording, df_stage stage, int layer) {
+const dp_recorded *dp_recording_find(const dp_recording *recording, dflash_stage stage, int layer) {
     for (int i = 0; i < recording->count; i++)
         if (recording->stage[i].stage == stage && recording->stage[i].layer == layer) return &recording->stage[i];
     return NULL;

@@ -1,8 +1,8 @@
 /*
  * recording.h - the stages of one run of the drafter, kept in memory.
  *
- * dp_recording_observe is the observer to give to df_draft_observe. Running out of memory inside it is remembered and
- * reported by dp_recording_status, since an observer cannot fail.
+ * dp_recording_observe is the observer to give to dflash_draft_observe. Running out of memory inside it is remembered
+ * and reported by dp_recording_status, since an observer cannot fail.
  */
 #ifndef DP_RECORDING_H
 #define DP_RECORDING_H
@@ -10,7 +10,7 @@
 #include "dflash.h"
 
 typedef struct dp_recorded {
-    df_stage stage;
+    dflash_stage stage;
     int layer;
     int rank;
     int64_t dim[4];
@@ -24,14 +24,14 @@ typedef struct dp_recording {
     bool out_of_memory;
 } dp_recording;
 
-void dp_recording_observe(void *recording, const df_stage_view *view);
+void dp_recording_observe(void *recording, const dflash_stage_view *view);
 
 /* Appends a copy of a stage; for those that no observer shows (the cache's content, the verify window) call it with a
  * view of one's own. */
-void dp_recording_add(dp_recording *recording, const df_stage_view *view);
+void dp_recording_add(dp_recording *recording, const dflash_stage_view *view);
 
-df_status dp_recording_status(const dp_recording *recording, df_error *err);
-const dp_recorded *dp_recording_find(const dp_recording *recording, df_stage stage, int layer);
+dflash_status dp_recording_status(const dp_recording *recording, dflash_error *err);
+const dp_recorded *dp_recording_find(const dp_recording *recording, dflash_stage stage, int layer);
 void dp_recording_release(dp_recording *recording);
 
 #endif

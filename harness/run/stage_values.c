@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dp_stage_value *find(const dp_stage_values *values, df_stage stage, int layer) {
+static dp_stage_value *find(const dp_stage_values *values, dflash_stage stage, int layer) {
     for (int i = 0; i < values->count; i++)
         if (values->item[i].stage == stage && values->item[i].layer == layer) return &values->item[i];
     return NULL;
 }
 
-df_status dp_stage_values_take(dp_stage_values *values, df_stage stage, int layer, int64_t count, double *value,
-                               bool fed, df_error *err) {
+dflash_status dp_stage_values_take(dp_stage_values *values, dflash_stage stage, int layer, int64_t count, double *value,
+                                   bool fed, dflash_error *err) {
     dp_stage_value *item = find(values, stage, layer);
     if (item != NULL) {
         free(item->value);
@@ -33,34 +33,34 @@ df_status dp_stage_values_take(dp_stage_values *values, df_stage stage, int laye
         item = &values->item[values->count++];
     }
     *item = (dp_stage_value){.stage = stage, .layer = layer, .count = count, .value = value, .fed = fed};
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_stage_values_mark(dp_stage_values *values, df_stage stage, int layer, int64_t rows, bool *row_fed,
-                               df_error *err) {
+dflash_status dp_stage_values_mark(dp_stage_values *values, dflash_stage stage, int layer, int64_t rows, bool *row_fed,
+                                   dflash_error *err) {
     if (row_fed == NULL) return df_fail_memory(err, "the rows of a stage", (size_t)rows);
     dp_stage_value *item = find(values, stage, layer);
     item->row_fed = row_fed;
     item->rows = rows;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 bool dp_stage_value_fed(const dp_stage_value *value, int64_t index) {
     return value->row_fed != NULL ? value->row_fed[index / (value->count / value->rows)] : value->fed;
 }
 
-df_status dp_stage_values_feed(dp_stage_values *values, const dp_stage_value *from, df_error *err) {
+dflash_status dp_stage_values_feed(dp_stage_values *values, const dp_stage_value *from, dflash_error *err) {
     dp_stage_value *item = find(values, from->stage, from->layer);
     item->fed = from->fed;
     for (int64_t i = 0; i < from->count; i++)
         if (dp_stage_value_fed(from, i)) item->value[i] = (double)(float)from->value[i];
-    if (from->row_fed == NULL) return DF_OK;
+    if (from->row_fed == NULL) return DFLASH_OK;
     bool *fed = malloc((size_t)from->rows * sizeof *fed);
     if (fed != NULL) memcpy(fed, from->row_fed, (size_t)from->rows * sizeof *fed);
     return dp_stage_values_mark(values, from->stage, from->layer, from->rows, fed, err);
 }
 
-df_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *recorded, df_error *err) {
+dflash_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *recorded, dflash_error *err) {
     const int64_t count = dp_dims_product(recorded->rank, recorded->dim);
     double *value = malloc((size_t)(count > 0 ? count : 1) * sizeof *value);
     if (value == NULL) return df_fail_memory(err, "the values of a stage", (size_t)count * sizeof *value);
@@ -69,7 +69,7 @@ df_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *rec
     return dp_stage_values_take(values, recorded->stage, recorded->layer, count, value, false, err);
 }
 
-const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, df_stage stage, int layer) {
+const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, dflash_stage stage, int layer) {
     return find(values, stage, layer);
 }
 
@@ -82,9 +82,9 @@ void dp_stage_values_release(dp_stage_values *values) {
     *values = (dp_stage_values){.item = NULL};
 }
 
-df_status dp_widen(const float *from, size_t n, double **out, df_error *err) {
+dflash_status dp_widen(const float *from, size_t n, double **out, dflash_error *err) {
     *out = malloc((n > 0 ? n : 1) * sizeof **out);
     if (*out == NULL) return df_fail_memory(err, "the inputs", n * sizeof **out);
     for (size_t i = 0; i < n; i++) (*out)[i] = (double)from[i];
-    return DF_OK;
+    return DFLASH_OK;
 }

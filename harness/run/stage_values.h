@@ -7,7 +7,7 @@
 #include "run/recording.h"
 
 typedef struct dp_stage_value {
-    df_stage stage;
+    dflash_stage stage;
     int layer;
     int64_t count;
     double *value; /* owned, [count] */
@@ -23,22 +23,22 @@ typedef struct dp_stage_values {
 
 /* Sets a stage, over what was there before. `value` becomes the list's own, also when there is no memory (then it is
  * freed). */
-df_status dp_stage_values_take(dp_stage_values *values, df_stage stage, int layer, int64_t count, double *value,
-                               bool fed, df_error *err);
+dflash_status dp_stage_values_take(dp_stage_values *values, dflash_stage stage, int layer, int64_t count, double *value,
+                                   bool fed, dflash_error *err);
 /* Says of a stage in the list which of its rows were given: row_fed[rows], which becomes the list's own; NULL is no
  * memory. */
-df_status dp_stage_values_mark(dp_stage_values *values, df_stage stage, int layer, int64_t rows, bool *row_fed,
-                               df_error *err);
+dflash_status dp_stage_values_mark(dp_stage_values *values, dflash_stage stage, int layer, int64_t rows, bool *row_fed,
+                                   dflash_error *err);
 /* The same stage, in the list, takes over what was given of `from`, rounded to float32 as an engine is given it. */
-df_status dp_stage_values_feed(dp_stage_values *values, const dp_stage_value *from, df_error *err);
+dflash_status dp_stage_values_feed(dp_stage_values *values, const dp_stage_value *from, dflash_error *err);
 /* Whether an element was given. */
 bool dp_stage_value_fed(const dp_stage_value *value, int64_t index);
 /* A copy of a recorded stage, integers included. */
-df_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *recorded, df_error *err);
-const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, df_stage stage, int layer);
+dflash_status dp_stage_values_record(dp_stage_values *values, const dp_recorded *recorded, dflash_error *err);
+const dp_stage_value *dp_stage_values_find(const dp_stage_values *values, dflash_stage stage, int layer);
 void dp_stage_values_release(dp_stage_values *values);
 
 /* Inputs of a run as formulas take them: *out is a copy of from[n] in double, the caller's to free. */
-df_status dp_widen(const float *from, size_t n, double **out, df_error *err);
+dflash_status dp_widen(const float *from, size_t n, double **out, dflash_error *err);
 
 #endif

@@ -82,20 +82,20 @@ static const char *read_case(const cJSON *object, dp_case *item) {
     return read_recipe(cJSON_GetObjectItemCaseSensitive(object, "synth"), item);
 }
 
-static df_status check_list_keys(const cJSON *document, const char *path, df_error *err) {
+static dflash_status check_list_keys(const cJSON *document, const char *path, dflash_error *err) {
     const cJSON *key = NULL, *manifest = cJSON_GetObjectItemCaseSensitive(document, "manifest");
     cJSON_ArrayForEach(key, document) {
         if (strcmp(key->string, "schema") == 0 || strcmp(key->string, "manifest") == 0 ||
             strcmp(key->string, "vectors") == 0 || strcmp(key->string, "cases") == 0)
             continue;
         return df_fail(
-            err, DF_ERR_REFUSED, "cases.key",
+            err, DFLASH_ERR_REFUSED, "cases.key",
             "The list %s has the key \"%.60s\", which no list has; expected schema, manifest, vectors and cases only. "
             "Correct its spelling or remove it.",
             path, key->string);
     }
-    if (manifest == NULL || string_of(document, "manifest") != NULL) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "cases.entry",
+    if (manifest == NULL || string_of(document, "manifest") != NULL) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "cases.entry",
                    "The list %s has a manifest that is no path of a file. Give the path, or leave the key out: then "
                    "nothing pins the oracles.",
                    path);
@@ -111,43 +111,43 @@ static bool known_case_key(const char *key) {
 }
 
 /* A misspelt "precision" would be a case of another mode. */
-static df_status check_case_keys(const cJSON *entry, const char *path, df_error *err) {
+static dflash_status check_case_keys(const cJSON *entry, const char *path, dflash_error *err) {
     const cJSON *key = NULL;
     cJSON_ArrayForEach(key, entry) {
         if (known_case_key(key->string)) continue;
-        return df_fail(err, DF_ERR_REFUSED, "cases.key",
+        return df_fail(err, DFLASH_ERR_REFUSED, "cases.key",
                        "Case %s of %s has the key \"%.60s\", which no case has; fixtures/README.md lists the keys. "
                        "Correct its spelling or remove it.",
                        string_of(entry, "name"), path, key->string);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status check_recipe_keys(const cJSON *entry, const char *path, df_error *err) {
+static dflash_status check_recipe_keys(const cJSON *entry, const char *path, dflash_error *err) {
     const cJSON *key = NULL;
     cJSON_ArrayForEach(key, cJSON_GetObjectItemCaseSensitive(entry, "synth")) {
         if (known_recipe_key(key->string)) continue;
         return df_fail(
-            err, DF_ERR_REFUSED, "cases.recipe",
+            err, DFLASH_ERR_REFUSED, "cases.recipe",
             "Case %s of %s has the key \"%.60s\" in its recipe; expected config, seed, dtype, profile, lm_head, "
             "codebook_suffix and embed_tokens only. Correct its spelling or remove it.",
             string_of(entry, "name"), path, key->string);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Absent: as stored. */
-static df_status read_precision(const cJSON *entry, const char *path, df_precision *out, df_error *err) {
+static dflash_status read_precision(const cJSON *entry, const char *path, dflash_precision *out, dflash_error *err) {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(entry, "precision");
-    if (value == NULL || (cJSON_IsString(value) && df_precision_parse(value->valuestring, out))) return DF_OK;
+    if (value == NULL || (cJSON_IsString(value) && dflash_precision_parse(value->valuestring, out))) return DFLASH_OK;
     return df_fail(
-        err, DF_ERR_REFUSED, "cases.precision",
+        err, DFLASH_ERR_REFUSED, "cases.precision",
         "Case %s of %s asks for the precision %.60s; expected one of stored, f32, bf16, q8_0, q4_0, mixed and "
         "fc. Another mode is never put in its place; correct the key.",
         string_of(entry, "name"), path, cJSON_IsString(value) ? value->valuestring : "that is not a string");
 }
 
-static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *out, df_error *err) {
+static dflash_status read_cases(const cJSON *cases, const char *path, dp_case_list *out, dflash_error *err) {
     const cJSON *entry = NULL;
     out->item = calloc((size_t)cJSON_GetArraySize(cases), sizeof *out->item);
     if (out->item == NULL) return df_fail_memory(err, "the list of cases", 0);
@@ -156,52 +156,52 @@ static df_status read_cases(const cJSON *cases, const char *path, dp_case_list *
         const char *lacking = read_case(entry, item);
         if (lacking != NULL)
             return df_fail(
-                err, DF_ERR_REFUSED, "cases.entry",
+                err, DFLASH_ERR_REFUSED, "cases.entry",
                 "Case %d of %s (%s): expected %s; it is missing or holds something else. Complete the entry; see "
                 "fixtures/README.md.",
                 out->count + 1, path, item->name != NULL ? item->name : "without a name", lacking);
         for (int i = 0; i < out->count; i++)
             if (strcmp(out->item[i].name, item->name) == 0)
                 return df_fail(
-                    err, DF_ERR_REFUSED, "cases.entry",
+                    err, DFLASH_ERR_REFUSED, "cases.entry",
                     "Cases %d and %d of %s have the same name, %s: expected one case to a name, since a name "
                     "selects it. Rename one.",
                     i + 1, out->count + 1, path, item->name);
-        df_status status = check_case_keys(entry, path, err);
-        if (status == DF_OK) status = check_recipe_keys(entry, path, err);
-        if (status == DF_OK) status = read_precision(entry, path, &item->precision, err);
-        if (status == DF_OK && out->manifest != NULL && dp_request_lacking(entry) != NULL)
-            status = df_fail(err, DF_ERR_REFUSED, "cases.entry",
+        dflash_status status = check_case_keys(entry, path, err);
+        if (status == DFLASH_OK) status = check_recipe_keys(entry, path, err);
+        if (status == DFLASH_OK) status = read_precision(entry, path, &item->precision, err);
+        if (status == DFLASH_OK && out->manifest != NULL && dp_request_lacking(entry) != NULL)
+            status = df_fail(err, DFLASH_ERR_REFUSED, "cases.entry",
                              "Case %s of %s lacks \"%s\": a list that names a manifest states every fact of its "
                              "oracles, which are held against them. Complete the entry; see fixtures/README.md.",
                              item->name, path, dp_request_lacking(entry));
-        if (status != DF_OK) return status;
+        if (status != DFLASH_OK) return status;
         out->count++;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status read_vectors(const cJSON *document, const char *path, dp_case_list *out, df_error *err) {
+static dflash_status read_vectors(const cJSON *document, const char *path, dp_case_list *out, dflash_error *err) {
     const cJSON *vectors = cJSON_GetObjectItemCaseSensitive(document, "vectors");
     out->vectors = string_of(document, "vectors");
-    if (vectors == NULL || out->vectors != NULL) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "cases.vectors",
+    if (vectors == NULL || out->vectors != NULL) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "cases.vectors",
                    "\"vectors\" of %s is not the path of a file: expected a string such as \"oracles/vectors.h5\". See "
                    "fixtures/README.md.",
                    path);
 }
 
-df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
+dflash_status dp_cases_read(const char *path, dp_case_list *out, dflash_error *err) {
     char *text = NULL;
     *out = (dp_case_list){.item = NULL};
-    df_status status = dp_text_file_read(path, LARGEST_LIST, &text, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_text_file_read(path, LARGEST_LIST, &text, err);
+    if (status != DFLASH_OK) return status;
     cJSON *document = cJSON_ParseWithOpts(text, NULL, true); /* true: nothing may follow the document */
     free(text);
     out->document = document;
     const cJSON *cases = cJSON_GetObjectItemCaseSensitive(document, "cases");
     if (!cJSON_IsArray(cases) || cJSON_GetArraySize(cases) == 0)
-        status = df_fail(err, DF_ERR_REFUSED, "cases.json",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "cases.json",
                          "The list of cases %s is not one JSON object with a non-empty array `cases`: found %s. See "
                          "fixtures/README.md for its form.",
                          path,
@@ -211,9 +211,9 @@ df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err) {
     else
         status = check_list_keys(document, path, err);
     out->manifest = string_of(document, "manifest");
-    if (status == DF_OK) status = read_cases(cases, path, out, err);
-    if (status == DF_OK) status = read_vectors(document, path, out, err);
-    if (status != DF_OK) dp_cases_release(out);
+    if (status == DFLASH_OK) status = read_cases(cases, path, out, err);
+    if (status == DFLASH_OK) status = read_vectors(document, path, out, err);
+    if (status != DFLASH_OK) dp_cases_release(out);
     return status;
 }
 
@@ -224,16 +224,16 @@ void dp_cases_release(dp_case_list *list) {
 }
 
 /* The recipe in words, config included, kept beside a checkpoint made from it, so that a changed recipe is noticed. */
-static df_status recipe_of(const dp_case *item, char **recipe, df_error *err) {
+static dflash_status recipe_of(const dp_case *item, char **recipe, dflash_error *err) {
     char *config = NULL;
-    const df_status status = dp_text_file_read(item->synth_config, LARGEST_CONFIG, &config, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = dp_text_file_read(item->synth_config, LARGEST_CONFIG, &config, err);
+    if (status != DFLASH_OK) return status;
     const int length = asprintf(recipe, "seed %llu, dtype %d, profile %d, extras %u, config:\n%s",
                                 (unsigned long long)item->synth.seed, (int)item->synth.dtype, (int)item->synth.profile,
                                 item->synth.extras, config);
     if (length < 0) *recipe = NULL;
     free(config);
-    return length >= 0 ? DF_OK : df_fail_memory(err, "a checkpoint's recipe", 0);
+    return length >= 0 ? DFLASH_OK : df_fail_memory(err, "a checkpoint's recipe", 0);
 }
 
 /* Whether the folder holds a finished checkpoint made from this recipe. */
@@ -241,25 +241,25 @@ static bool is_made(const char *model, const char *recipe_path, const char *reci
     struct stat info;
     char *found = NULL;
     const bool made = stat(model, &info) == 0 &&
-                      dp_text_file_read(recipe_path, strlen(recipe), &found, NULL) == DF_OK &&
+                      dp_text_file_read(recipe_path, strlen(recipe), &found, NULL) == DFLASH_OK &&
                       strcmp(found, recipe) == 0;
     free(found);
     return made;
 }
 
-df_status dp_case_prepare(const dp_case *item, df_error *err) {
+dflash_status dp_case_prepare(const dp_case *item, dflash_error *err) {
     char model[PATH_SIZE], note[PATH_SIZE], *recipe = NULL;
-    if (item->stored) return DF_OK;
+    if (item->stored) return DFLASH_OK;
     if (snprintf(model, sizeof model, "%s/model.safetensors", item->checkpoint) >= PATH_SIZE ||
         snprintf(note, sizeof note, "%s/recipe.txt", item->checkpoint) >= PATH_SIZE)
-        return df_fail(err, DF_ERR_REFUSED, "path.long",
+        return df_fail(err, DFLASH_ERR_REFUSED, "path.long",
                        "The checkpoint path of case %s is longer than %d characters. Choose a shorter one.", item->name,
                        PATH_SIZE - 1);
-    df_status status = recipe_of(item, &recipe, err);
-    if (status == DF_OK && !is_made(model, note, recipe)) {
+    dflash_status status = recipe_of(item, &recipe, err);
+    if (status == DFLASH_OK && !is_made(model, note, recipe)) {
         unlink(note); /* until the new checkpoint is complete there is no recipe that it follows */
         status = dp_synth_write(item->synth_config, item->checkpoint, &item->synth, NULL, err);
-        if (status == DF_OK) status = dp_text_file_write(note, recipe, err);
+        if (status == DFLASH_OK) status = dp_text_file_write(note, recipe, err);
     }
     free(recipe);
     return status;

@@ -16,7 +16,7 @@ typedef struct dp_case {
     const char *head;                       /* FILE[:TENSOR] of the output head; NULL: the checkpoint's own */
     const cJSON *entry;                     /* likewise; the facts of its oracle (request.h) */
     bool stored;                            /* the checkpoint is part of the repository */
-    df_precision precision;                 /* how the weights are held */
+    dflash_precision precision;             /* how the weights are held */
     const char *synth_config;               /* recipe */
     dp_synth_options synth;
 } dp_case;
@@ -31,11 +31,11 @@ typedef struct dp_case_list {
 
 /* Codes: "cases.json", "cases.entry", "cases.key" (a key that no case or no list has), "cases.precision" (a mode that
  * does not exist), "cases.recipe" (a key that no recipe has), and those of dp_text_file_read. */
-df_status dp_cases_read(const char *path, dp_case_list *out, df_error *err);
+dflash_status dp_cases_read(const char *path, dp_case_list *out, dflash_error *err);
 void dp_cases_release(dp_case_list *list);
 
 /* Makes sure that the checkpoint of a case is there: writes a missing one that is not stored. */
-df_status dp_case_prepare(const dp_case *item, df_error *err);
+dflash_status dp_case_prepare(const dp_case *item, dflash_error *err);
 
 /* How much work a check is, in bytes: those of the checkpoint, and what any case takes. Of a case whose checkpoint is
  * not there yet, those that it will have. For progress lines. */

@@ -15,17 +15,17 @@ static const cJSON *request_of(const dp_oracle *oracle) {
     return cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "request");
 }
 
-static df_status contradicts(const dp_oracle *oracle, const char *key, double asked, const char *what, double found,
-                             df_error *err) {
+static dflash_status contradicts(const dp_oracle *oracle, const char *key, double asked, const char *what, double found,
+                                 dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "provenance.request",
+        err, DFLASH_ERR_REFUSED, "provenance.request",
         "%s: the request in its provenance says %s %.0f, but %s is %.0f. The file contradicts itself; generate "
         "the oracle again.",
         dp_oracle_path(oracle), key, asked, what, found);
 }
 
 /* The seeds passed over are those from the one asked for up to the one used. */
-static df_status check_seeds(const dp_oracle *oracle, double asked, df_error *err) {
+static dflash_status check_seeds(const dp_oracle *oracle, double asked, dflash_error *err) {
     const cJSON *provenance = dp_oracle_provenance(oracle), *passed;
     const double used = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(provenance, "seed"));
     double next = asked;
@@ -34,10 +34,10 @@ static df_status check_seeds(const dp_oracle *oracle, double asked, df_error *er
         if (seed != next) return contradicts(oracle, "input_seed", asked, "a seed that was passed over", seed, err);
         next += 1.0;
     }
-    return next == used ? DF_OK : contradicts(oracle, "input_seed", asked, "the seed used", used, err);
+    return next == used ? DFLASH_OK : contradicts(oracle, "input_seed", asked, "the seed used", used, err);
 }
 
-df_status dp_request_check(const dp_oracle *oracle, int context, const int32_t *pos, df_error *err) {
+dflash_status dp_request_check(const dp_oracle *oracle, int context, const int32_t *pos, dflash_error *err) {
     const cJSON *request = request_of(oracle);
     const double rows = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(request, "context")),
                  start = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(request, "start"));
@@ -59,7 +59,7 @@ static const char *show(const cJSON *item, char *out, size_t size) {
     return out;
 }
 
-df_status dp_request_check_case(const cJSON *entry, const dp_oracle *oracle, df_error *err) {
+dflash_status dp_request_check_case(const cJSON *entry, const dp_oracle *oracle, dflash_error *err) {
     for (int i = 0; i < FACTS; i++) {
         const cJSON *wanted = cJSON_GetObjectItemCaseSensitive(entry, facts[i]),
                     *found = cJSON_GetObjectItemCaseSensitive(request_of(oracle), facts[i]);
@@ -67,12 +67,12 @@ df_status dp_request_check_case(const cJSON *entry, const dp_oracle *oracle, df_
         if (!stated || same(wanted, found)) continue;
         char expected[120], has[120];
         return df_fail(
-            err, DF_ERR_REFUSED, "case.differs",
+            err, DFLASH_ERR_REFUSED, "case.differs",
             "%s is not the oracle that its case describes: the case says %s %s, the oracle was generated with "
             "%s. Generate it again with `make oracles`, or correct the case.",
             dp_oracle_path(oracle), facts[i], show(wanted, expected, sizeof expected), show(found, has, sizeof has));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 const char *dp_request_lacking(const cJSON *entry) {

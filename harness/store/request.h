@@ -12,11 +12,11 @@
 
 /* Whether the request fits the rows, the positions and the seed of its oracle; `pos` [context + block]. Code:
  * "provenance.request". */
-df_status dp_request_check(const dp_oracle *oracle, int context, const int32_t *pos, df_error *err);
+dflash_status dp_request_check(const dp_oracle *oracle, int context, const int32_t *pos, dflash_error *err);
 
 /* The facts of a case's entry (fixtures/README.md) against the request. A fact that the entry leaves out is not
  * compared; full_stages is compared where sample_stride is. Code: "case.differs". */
-df_status dp_request_check_case(const cJSON *entry, const dp_oracle *oracle, df_error *err);
+dflash_status dp_request_check_case(const cJSON *entry, const dp_oracle *oracle, dflash_error *err);
 
 /* The first fact that an entry of a pinned list lacks; NULL when it has them all. */
 const char *dp_request_lacking(const cJSON *entry);

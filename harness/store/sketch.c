@@ -18,7 +18,7 @@ void dp_sketch_release(dp_sketch *sketch) {
 }
 
 uint64_t dp_sketch_key(int64_t seed, const char *stage) {
-    char text[64 + DF_STAGE_NAME_MAX], digest[65];
+    char text[64 + DFLASH_STAGE_NAME_MAX], digest[65];
     snprintf(text, sizeof text, "sketch:%lld:%s", (long long)seed, stage);
     dp_sha256_of(text, strlen(text), digest);
     digest[16] = '\0';
@@ -65,7 +65,7 @@ void dp_sketch_row(const dp_sketch *form, int64_t row, const double *value, doub
     out[form->projections] = sqrt(squares / (double)form->width);
 }
 
-df_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out, df_error *err) {
+dflash_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out, dflash_error *err) {
     const int64_t each = form->projections + 1;
     *out = *form;
     out->value = malloc((size_t)(form->rows * each) * sizeof *out->value);
@@ -76,7 +76,7 @@ df_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out,
         dp_sketch_row(form, r, row, out->value + r * each);
     }
     free(row);
-    if (made) return DF_OK;
+    if (made) return DFLASH_OK;
     dp_sketch_release(out);
     return df_fail_memory(err, "a sketch", (size_t)(form->rows * each + form->width) * sizeof(double));
 }

@@ -29,6 +29,6 @@ uint64_t dp_sketch_key(int64_t seed, const char *stage);
 void dp_sketch_row(const dp_sketch *form, int64_t row, const double *value, double *out);
 
 /* The sketch, in the form of another one, of a complete float32 tensor of form->rows * form->width values. */
-df_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out, df_error *err);
+dflash_status dp_sketch_of(const float *full, const dp_sketch *form, dp_sketch *out, dflash_error *err);
 
 #endif

@@ -11,8 +11,8 @@
 #include "dflash.h"
 
 typedef struct dp_stage_spec {
-    char name[DF_STAGE_NAME_MAX];
-    df_stage stage;
+    char name[DFLASH_STAGE_NAME_MAX];
+    dflash_stage stage;
     int layer; /* -1 outside the layers */
     int rank;
     int64_t dim[4];
@@ -32,19 +32,20 @@ typedef struct dp_stage_set {
 } dp_stage_set;
 
 /* The stages of one block over that input. */
-df_status dp_stage_set_create(const df_config *config, const dp_stage_input *input, dp_stage_set *out, df_error *err);
+dflash_status dp_stage_set_create(const dflash_config *config, const dp_stage_input *input, dp_stage_set *out,
+                                  dflash_error *err);
 void dp_stage_set_release(dp_stage_set *set);
 
 /* NULL when the set has no such stage. */
 const dp_stage_spec *dp_stage_set_find(const dp_stage_set *set, const char *name);
 
 /* kv.k and kv.v, which hold every layer: a row of them is one token of one layer. */
-bool dp_is_cache(df_stage stage);
+bool dp_is_cache(dflash_stage stage);
 
 int64_t dp_dims_product(int rank, const int64_t *dim);
 bool dp_dims_equal(int rank_a, const int64_t *a, int rank_b, const int64_t *b);
 
 /* Values of one row: of all dimensions but the first, a token's; every value of the frequency table is its own row. */
-int64_t dp_row_length(df_stage stage, int rank, const int64_t *dim);
+int64_t dp_row_length(dflash_stage stage, int rank, const int64_t *dim);
 
 #endif

@@ -35,40 +35,40 @@ void dp_array_release(dp_array *array) {
  */
 
 /* A recording of the first version is one of the second: what changed is how an oracle samples. */
-static df_status check_version(const dp_oracle *oracle, int64_t version, df_error *err) {
-    if (version == DP_SCHEMA_VERSION || (version == 1 && oracle->kind == DP_KIND_RECORDING)) return DF_OK;
+static dflash_status check_version(const dp_oracle *oracle, int64_t version, dflash_error *err) {
+    if (version == DP_SCHEMA_VERSION || (version == 1 && oracle->kind == DP_KIND_RECORDING)) return DFLASH_OK;
     return df_fail(
-        err, DF_ERR_REFUSED, "oracle.schema.version",
+        err, DFLASH_ERR_REFUSED, "oracle.schema.version",
         "%s: expected schema version %d, found %lld. Generate the oracle again with this version's generator, or "
         "use the release of dflash-parity that wrote it.",
         oracle->path, DP_SCHEMA_VERSION, (long long)version);
 }
 
-static df_status check_header(dp_oracle *oracle, bool any_kind, df_error *err) {
+static dflash_status check_header(dp_oracle *oracle, bool any_kind, dflash_error *err) {
     char schema[64], kind[64];
     int64_t version = 0;
-    df_status status = dp_h5_text_attribute(oracle->file, oracle->path, "schema", schema, sizeof schema, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_h5_text_attribute(oracle->file, oracle->path, "schema", schema, sizeof schema, err);
+    if (status != DFLASH_OK) return status;
     if (strcmp(schema, "dflash-parity") != 0)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.schema",
+            err, DFLASH_ERR_REFUSED, "oracle.schema",
             "%s: expected the schema \"dflash-parity\", found \"%s\". The file is something else; give an oracle.",
             oracle->path, schema);
     status = dp_h5_int_attribute(oracle->file, oracle->path, "schema_version", &version, 1, NULL, err);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     status = dp_h5_text_attribute(oracle->file, oracle->path, "kind", kind, sizeof kind, err);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     oracle->kind = strcmp(kind, kind_name[DP_KIND_RECORDING]) == 0 ? DP_KIND_RECORDING : DP_KIND_ORACLE;
     const char *what = strcmp(kind, "vectors") == 0 ? "It holds isolated vectors, which the test suites read. " : "";
     if (strcmp(kind, kind_name[DP_KIND_ORACLE]) == 0 || (any_kind && oracle->kind == DP_KIND_RECORDING))
         return check_version(oracle, version, err);
     if (any_kind)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.kind",
+            err, DFLASH_ERR_REFUSED, "oracle.kind",
             "%s: expected the kind \"oracle\" or \"recording\", found \"%s\". %sGive a file with the stages of "
             "a whole run.",
             oracle->path, kind, what);
-    return df_fail(err, DF_ERR_REFUSED, "oracle.kind",
+    return df_fail(err, DFLASH_ERR_REFUSED, "oracle.kind",
                    "%s: expected the kind \"oracle\", found \"%s\". %sOnly a reference's runs can judge a drafter.",
                    oracle->path, kind, what);
 }
@@ -82,17 +82,17 @@ static const char *run_path(const dp_oracle *oracle, dp_run run, char path[RUN_P
     return path;
 }
 
-df_status dp_store_check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
-                                df_error *err) {
+dflash_status dp_store_check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
+                                    dflash_error *err) {
     hid_t group = H5I_INVALID_HID;
     dp_h5_names names = {0};
-    df_status status = dp_h5_open_group(oracle->file, oracle->path, path, &group, err);
-    if (status == DF_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, &names, err);
-    for (int i = 0; status == DF_OK && i < names.count; i++) {
+    dflash_status status = dp_h5_open_group(oracle->file, oracle->path, path, &group, err);
+    if (status == DFLASH_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, &names, err);
+    for (int i = 0; status == DFLASH_OK && i < names.count; i++) {
         bool known = false;
         for (int j = 0; j < count; j++) known = known || strcmp(names.name[i], allowed[j]) == 0;
         if (!known)
-            status = df_fail(err, DF_ERR_REFUSED, "oracle.object.unknown",
+            status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.object.unknown",
                              "%s: %s holds \"%s\", which schema version %d does not know. Write the file again as "
                              "oracles/FORMAT.md says.",
                              oracle->path, path, names.name[i], DP_SCHEMA_VERSION);
@@ -105,36 +105,36 @@ df_status dp_store_check_closed(const dp_oracle *oracle, const char *path, const
 /* ---- Datasets ------------------------------------------------------------------------------------------------------
  */
 
-static df_status read_any(hid_t dataset, const char *where, const dp_dataset_info *info, const dp_destination *to,
-                          df_error *err) {
+static dflash_status read_any(hid_t dataset, const char *where, const dp_dataset_info *info, const dp_destination *to,
+                              dflash_error *err) {
     void *bytes = NULL;
-    const df_status status = dp_dataset_bytes(dataset, where, info, &bytes, err);
-    for (int64_t i = 0; status == DF_OK && to->value != NULL && i < info->count; i++)
+    const dflash_status status = dp_dataset_bytes(dataset, where, info, &bytes, err);
+    for (int64_t i = 0; status == DFLASH_OK && to->value != NULL && i < info->count; i++)
         to->value[i] = dp_logical_widen(info->dtype, bytes, i);
-    if (status == DF_OK && to->bytes != NULL)
+    if (status == DFLASH_OK && to->bytes != NULL)
         *to->bytes = bytes;
     else
         free(bytes);
     return status;
 }
 
-df_status dp_store_visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
-                         const dp_destination *to, bool describe, df_error *err) {
+dflash_status dp_store_visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
+                             const dp_destination *to, bool describe, dflash_error *err) {
     char path[128], where[640];
     hid_t dataset = H5I_INVALID_HID;
     snprintf(path, sizeof path, "%s/%s", parent, name);
     snprintf(where, sizeof where, "%s: %s", oracle->path, path);
-    df_status status = dp_h5_open_dataset(oracle->file, oracle->path, path, &dataset, err);
-    if (status == DF_OK && describe) status = dp_dataset_describe(dataset, where, info, err);
-    if (status == DF_OK)
+    dflash_status status = dp_h5_open_dataset(oracle->file, oracle->path, path, &dataset, err);
+    if (status == DFLASH_OK && describe) status = dp_dataset_describe(dataset, where, info, err);
+    if (status == DFLASH_OK)
         status =
             to->any ? read_any(dataset, where, info, to, err) : dp_dataset_read(dataset, where, info, to->value, err);
     if (dataset >= 0) H5Dclose(dataset);
     return status;
 }
 
-df_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
-                         bool any, dp_array *out, df_error *err) {
+dflash_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
+                             bool any, dp_array *out, dflash_error *err) {
     dp_h5_quiet quiet;
     dp_dataset_info known = *info;
     *out = (dp_array){.rank = info->rank,
@@ -148,68 +148,69 @@ df_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const char
     if (out->value == NULL) return df_fail_memory(err, name, (size_t)info->count * sizeof *out->value);
     dp_h5_quiet_begin(&quiet);
     const dp_destination to = {.value = out->value, .any = any};
-    const df_status status = dp_store_visit(oracle, parent, name, &known, &to, false, err);
+    const dflash_status status = dp_store_visit(oracle, parent, name, &known, &to, false, err);
     dp_h5_quiet_end(&quiet);
-    if (status != DF_OK) dp_array_release(out);
+    if (status != DFLASH_OK) dp_array_release(out);
     return status;
 }
 
 /* ---- Stages --------------------------------------------------------------------------------------------------------
  */
 
-static bool integer_stage(df_stage stage) {
-    return stage == DF_STAGE_SELECT_TOPK_IDS || stage == DF_STAGE_SELECT_PATH || stage == DF_STAGE_MARKOV_TOKENS ||
-           stage == DF_STAGE_CONFIDENCE_WINDOW;
+static bool integer_stage(dflash_stage stage) {
+    return stage == DFLASH_STAGE_SELECT_TOPK_IDS || stage == DFLASH_STAGE_SELECT_PATH ||
+           stage == DFLASH_STAGE_MARKOV_TOKENS || stage == DFLASH_STAGE_CONFIDENCE_WINDOW;
 }
 
 /* Forward order: what comes before the layers, the layers one by one, what comes after them. */
 static int compare_stages(const void *left, const void *right) {
     const dp_stage_entry *a = left, *b = right;
-    const int part_a = df_stage_per_layer(a->stage) ? 1 : a->stage < DF_STAGE_ATTN_NORM ? 0 : 2;
-    const int part_b = df_stage_per_layer(b->stage) ? 1 : b->stage < DF_STAGE_ATTN_NORM ? 0 : 2;
+    const int part_a = dflash_stage_per_layer(a->stage) ? 1 : a->stage < DFLASH_STAGE_ATTN_NORM ? 0 : 2;
+    const int part_b = dflash_stage_per_layer(b->stage) ? 1 : b->stage < DFLASH_STAGE_ATTN_NORM ? 0 : 2;
     if (part_a != part_b) return part_a - part_b;
     if (a->layer != b->layer) return a->layer - b->layer;
     return (int)a->stage - (int)b->stage;
 }
 
-static df_status list_run(const dp_oracle *oracle, dp_run run, dp_h5_names *names, df_error *err) {
+static dflash_status list_run(const dp_oracle *oracle, dp_run run, dp_h5_names *names, dflash_error *err) {
     hid_t group = H5I_INVALID_HID;
     char path[RUN_PATH];
-    df_status status = dp_h5_open_group(oracle->file, oracle->path, run_path(oracle, run, path), &group, err);
-    if (status == DF_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, names, err);
+    dflash_status status = dp_h5_open_group(oracle->file, oracle->path, run_path(oracle, run, path), &group, err);
+    if (status == DFLASH_OK) status = dp_h5_list(group, oracle->path, LINK_LIMIT, names, err);
     if (group >= 0) H5Gclose(group);
     return status;
 }
 
-/* Stage names have the one spelling that df_stage_name gives. */
-static df_status check_vocabulary(const dp_oracle *oracle, dp_run run, const dp_h5_names *names, df_error *err) {
+/* Stage names have the one spelling that dflash_stage_name gives. */
+static dflash_status check_vocabulary(const dp_oracle *oracle, dp_run run, const dp_h5_names *names,
+                                      dflash_error *err) {
     for (int i = 0; i < names->count; i++) {
-        df_stage stage = DF_STAGE_COUNT;
+        dflash_stage stage = DFLASH_STAGE_COUNT;
         int layer = -1;
-        char canonical[DF_STAGE_NAME_MAX], path[RUN_PATH];
-        if (!df_stage_parse(names->name[i], &stage, &layer) ||
-            strcmp(df_stage_name(stage, layer, canonical), names->name[i]) != 0)
-            return df_fail(err, DF_ERR_REFUSED, "oracle.stage.unknown",
+        char canonical[DFLASH_STAGE_NAME_MAX], path[RUN_PATH];
+        if (!dflash_stage_parse(names->name[i], &stage, &layer) ||
+            strcmp(dflash_stage_name(stage, layer, canonical), names->name[i]) != 0)
+            return df_fail(err, DFLASH_ERR_REFUSED, "oracle.stage.unknown",
                            "%s: %s holds \"%s\", which is not a stage of the vocabulary. Write the file again with "
                            "the stage names of oracles/FORMAT.md.",
                            oracle->path, run_path(oracle, run, path), names->name[i]);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* What one run holds, every run holds. */
-static df_status census(dp_oracle *oracle, const dp_h5_names names[DP_RUN_COUNT], df_error *err) {
+static dflash_status census(dp_oracle *oracle, const dp_h5_names names[DP_RUN_COUNT], dflash_error *err) {
     for (int run = 0; run < run_count(oracle); run++)
         for (int i = 0; i < names[run].count; i++)
             for (int other = 0; other < run_count(oracle); other++)
                 if (!dp_h5_names_contain(&names[other], names[run].name[i]))
                     return df_fail(
-                        err, DF_ERR_REFUSED, "oracle.stage.missing",
+                        err, DFLASH_ERR_REFUSED, "oracle.stage.missing",
                         "%s: the stage %s is in the run %s and not in the run %s; expected it in all three. Write "
                         "the file again.",
                         oracle->path, names[run].name[i], run_name[run], run_name[other]);
     if (names[0].count == 0)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.stage.missing",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.stage.missing",
                        "%s: no stage at all under /stages. Nothing can be compared with it; write the file again.",
                        oracle->path);
     oracle->stage = calloc((size_t)names[0].count, sizeof *oracle->stage);
@@ -217,11 +218,11 @@ static df_status census(dp_oracle *oracle, const dp_h5_names names[DP_RUN_COUNT]
     oracle->count = names[0].count;
     for (int i = 0; i < oracle->count; i++) {
         dp_stage_entry *entry = &oracle->stage[i];
-        df_stage_parse(names[0].name[i], &entry->stage, &entry->layer);
-        df_stage_name(entry->stage, entry->layer, entry->name);
+        dflash_stage_parse(names[0].name[i], &entry->stage, &entry->layer);
+        dflash_stage_name(entry->stage, entry->layer, entry->name);
     }
     qsort(oracle->stage, (size_t)oracle->count, sizeof *oracle->stage, compare_stages);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static bool same_elements(const dp_dataset_info *a, const dp_dataset_info *b) {
@@ -229,50 +230,51 @@ static bool same_elements(const dp_dataset_info *a, const dp_dataset_info *b) {
            a->offset == b->offset;
 }
 
-static df_status load_stage(const dp_oracle *oracle, dp_stage_entry *entry, df_error *err) {
+static dflash_status load_stage(const dp_oracle *oracle, dp_stage_entry *entry, dflash_error *err) {
     const dp_destination to = {.any = oracle->kind == DP_KIND_RECORDING};
     for (int run = 0; run < run_count(oracle); run++) {
         char path[RUN_PATH];
         const char *parent = run_path(oracle, (dp_run)run, path);
-        const df_status status = dp_store_visit(oracle, parent, entry->name, &entry->info[run], &to, true, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = dp_store_visit(oracle, parent, entry->name, &entry->info[run], &to, true, err);
+        if (status != DFLASH_OK) return status;
         if (to.any && entry->info[run].sampled)
-            return df_fail(err, DF_ERR_REFUSED, "recording.sampled",
+            return df_fail(err, DFLASH_ERR_REFUSED, "recording.sampled",
                            "%s: %s/%s is sampled; a recording holds every element of its stages. Write the file again "
                            "as oracles/FORMAT.md says.",
                            oracle->path, parent, entry->name);
         const dp_dataset_info *info = &entry->info[run];
         if ((info->dtype == DP_LOGICAL_I32) != integer_stage(entry->stage))
-            return df_fail(err, DF_ERR_REFUSED, "oracle.dataset.type",
+            return df_fail(err, DFLASH_ERR_REFUSED, "oracle.dataset.type",
                            "%s: %s/%s is %s; this stage holds %s. Write the file again.", oracle->path, parent,
                            entry->name, dp_logical_name(info->dtype),
                            integer_stage(entry->stage) ? "int32" : "a floating type");
         if (info->sampled && integer_stage(entry->stage))
-            return df_fail(err, DF_ERR_REFUSED, "oracle.sampling",
+            return df_fail(err, DFLASH_ERR_REFUSED, "oracle.sampling",
                            "%s: %s/%s is sampled; ids and counts are stored whole, since no sketch can stand for them. "
                            "Write the file again.",
                            oracle->path, parent, entry->name);
         if (!same_elements(info, &entry->info[0]))
             return df_fail(
-                err, DF_ERR_REFUSED, "oracle.stage.shape",
+                err, DFLASH_ERR_REFUSED, "oracle.stage.shape",
                 "%s: the stage %s has another shape or another sampling in the run %s than in the run float64; the "
                 "two cannot be compared element by element. Write the file again.",
                 oracle->path, entry->name, run_name[run]);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status load_stages(dp_oracle *oracle, df_error *err) {
+static dflash_status load_stages(dp_oracle *oracle, dflash_error *err) {
     dp_h5_names names[DP_RUN_COUNT] = {{0}};
     static const char *const recorded[] = {dp_recorded_run};
     const int runs = run_count(oracle);
-    df_status status =
+    dflash_status status =
         dp_store_check_closed(oracle, "/stages", oracle->kind == DP_KIND_ORACLE ? run_name : recorded, runs, err);
-    for (int run = 0; status == DF_OK && run < runs; run++) status = list_run(oracle, (dp_run)run, &names[run], err);
-    for (int run = 0; status == DF_OK && run < runs; run++)
+    for (int run = 0; status == DFLASH_OK && run < runs; run++)
+        status = list_run(oracle, (dp_run)run, &names[run], err);
+    for (int run = 0; status == DFLASH_OK && run < runs; run++)
         status = check_vocabulary(oracle, (dp_run)run, &names[run], err);
-    if (status == DF_OK) status = census(oracle, names, err);
-    for (int i = 0; status == DF_OK && i < oracle->count; i++) status = load_stage(oracle, &oracle->stage[i], err);
+    if (status == DFLASH_OK) status = census(oracle, names, err);
+    for (int i = 0; status == DFLASH_OK && i < oracle->count; i++) status = load_stage(oracle, &oracle->stage[i], err);
     for (int run = 0; run < DP_RUN_COUNT; run++) dp_h5_names_release(&names[run]);
     return status;
 }
@@ -280,23 +282,24 @@ static df_status load_stages(dp_oracle *oracle, df_error *err) {
 /* ---- The interface
  * --------------------------------------------------------------------------------------------------- */
 
-static df_status load(dp_oracle *oracle, bool any_kind, df_error *err) {
+static dflash_status load(dp_oracle *oracle, bool any_kind, dflash_error *err) {
     static const char *const root[] = {"geometry", "provenance", "inputs", "stages", "rows", "sketch"};
     const int common = 4; /* of both kinds */
-    df_status status = dp_h5_open_file(oracle->path, &oracle->file, err);
-    if (status == DF_OK) status = check_header(oracle, any_kind, err);
+    dflash_status status = dp_h5_open_file(oracle->path, &oracle->file, err);
+    if (status == DFLASH_OK) status = check_header(oracle, any_kind, err);
     const int allowed = oracle->kind == DP_KIND_ORACLE ? (int)(sizeof root / sizeof root[0]) : common;
-    if (status == DF_OK) status = dp_store_check_closed(oracle, "/", root, allowed, err);
-    if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/geometry", &oracle->geometry, err);
-    if (status == DF_OK) status = dp_record_read(oracle->file, oracle->path, "/provenance", &oracle->provenance, err);
-    if (status == DF_OK) status = dp_record_check_provenance(oracle->provenance, oracle->kind, oracle->path, err);
-    if (status == DF_OK) status = dp_store_load_inputs(oracle, err);
-    if (status == DF_OK) status = load_stages(oracle, err);
-    if (status == DF_OK && oracle->kind == DP_KIND_ORACLE) status = dp_store_load_sketches(oracle, err);
+    if (status == DFLASH_OK) status = dp_store_check_closed(oracle, "/", root, allowed, err);
+    if (status == DFLASH_OK) status = dp_record_read(oracle->file, oracle->path, "/geometry", &oracle->geometry, err);
+    if (status == DFLASH_OK)
+        status = dp_record_read(oracle->file, oracle->path, "/provenance", &oracle->provenance, err);
+    if (status == DFLASH_OK) status = dp_record_check_provenance(oracle->provenance, oracle->kind, oracle->path, err);
+    if (status == DFLASH_OK) status = dp_store_load_inputs(oracle, err);
+    if (status == DFLASH_OK) status = load_stages(oracle, err);
+    if (status == DFLASH_OK && oracle->kind == DP_KIND_ORACLE) status = dp_store_load_sketches(oracle, err);
     return status;
 }
 
-static df_status open_kind(const char *path, bool any_kind, dp_oracle **out, df_error *err) {
+static dflash_status open_kind(const char *path, bool any_kind, dp_oracle **out, dflash_error *err) {
     dp_h5_quiet quiet;
     *out = NULL;
     dp_oracle *oracle = calloc(1, sizeof *oracle);
@@ -308,17 +311,21 @@ static df_status open_kind(const char *path, bool any_kind, dp_oracle **out, df_
         return df_fail_memory(err, "an oracle's path", strlen(path) + 1);
     }
     dp_h5_quiet_begin(&quiet);
-    const df_status status = load(oracle, any_kind, err);
+    const dflash_status status = load(oracle, any_kind, err);
     dp_h5_quiet_end(&quiet);
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         *out = oracle;
     else
         dp_oracle_close(oracle);
     return status;
 }
 
-df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err) { return open_kind(path, false, out, err); }
-df_status dp_store_open(const char *path, dp_oracle **out, df_error *err) { return open_kind(path, true, out, err); }
+dflash_status dp_oracle_open(const char *path, dp_oracle **out, dflash_error *err) {
+    return open_kind(path, false, out, err);
+}
+dflash_status dp_store_open(const char *path, dp_oracle **out, dflash_error *err) {
+    return open_kind(path, true, out, err);
+}
 
 dp_kind dp_oracle_kind(const dp_oracle *oracle) { return oracle->kind; }
 
@@ -357,32 +364,33 @@ bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name) 
     return dp_oracle_stage_info(oracle, run, name) != NULL;
 }
 
-static df_status find_stage(const dp_oracle *oracle, dp_run run, const char *name, const dp_dataset_info **info,
-                            df_error *err) {
+static dflash_status find_stage(const dp_oracle *oracle, dp_run run, const char *name, const dp_dataset_info **info,
+                                dflash_error *err) {
     char path[RUN_PATH];
     *info = dp_oracle_stage_info(oracle, run, name);
-    if (*info != NULL) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "oracle.stage.missing",
+    if (*info != NULL) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "oracle.stage.missing",
                    "%s: the stage \"%s\" is not in %s. Ask for one of the %d stages that inspect lists.", oracle->path,
                    name, run_path(oracle, run, path), oracle->count);
 }
 
-df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, df_error *err) {
+dflash_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, dflash_error *err) {
     const dp_dataset_info *info = NULL;
     char path[RUN_PATH];
     *out = (dp_array){0};
-    const df_status status = find_stage(oracle, run, name, &info, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = find_stage(oracle, run, name, &info, err);
+    if (status != DFLASH_OK) return status;
     TRY(dp_store_fetch(oracle, run_path(oracle, run, path), name, info, oracle->kind == DP_KIND_RECORDING, out, err));
-    return run == DP_RUN_F64 && info->sampled ? dp_store_fetch_rms(oracle, name, out, err) : DF_OK;
+    return run == DP_RUN_F64 && info->sampled ? dp_store_fetch_rms(oracle, name, out, err) : DFLASH_OK;
 }
 
-df_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes, df_error *err) {
+dflash_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes,
+                                    dflash_error *err) {
     const dp_dataset_info *info = NULL;
     char path[RUN_PATH];
     *bytes = NULL;
-    df_status status = find_stage(oracle, run, name, &info, err);
-    if (status != DF_OK) return status;
+    dflash_status status = find_stage(oracle, run, name, &info, err);
+    if (status != DFLASH_OK) return status;
     dp_dataset_info known = *info;
     dp_h5_quiet quiet;
     dp_h5_quiet_begin(&quiet);

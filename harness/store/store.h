@@ -45,9 +45,9 @@ void dp_array_release(dp_array *array);
 typedef struct dp_oracle dp_oracle;
 
 /* An oracle; a recording is refused ("oracle.kind"). */
-df_status dp_oracle_open(const char *path, dp_oracle **out, df_error *err);
+dflash_status dp_oracle_open(const char *path, dp_oracle **out, dflash_error *err);
 /* An oracle or a recording. A recording's stages are complete (never sampled), and may hold NaN and infinities. */
-df_status dp_store_open(const char *path, dp_oracle **out, df_error *err);
+dflash_status dp_store_open(const char *path, dp_oracle **out, dflash_error *err);
 dp_kind dp_oracle_kind(const dp_oracle *oracle);
 /* Whether a path is that of an HDF5 file, by its first bytes or its name (.h5). What is wrong with a file that has only
  * the name, dp_store_open says. */
@@ -57,16 +57,17 @@ const char *dp_oracle_path(const dp_oracle *oracle);
 const cJSON *dp_oracle_geometry(const dp_oracle *oracle);   /* borrowed */
 const cJSON *dp_oracle_provenance(const dp_oracle *oracle); /* borrowed */
 
-/* Stage names found in any run, in forward order (df_stage, layer by layer). */
+/* Stage names found in any run, in forward order (dflash_stage, layer by layer). */
 int dp_oracle_stage_count(const dp_oracle *oracle);
 const char *dp_oracle_stage_name(const dp_oracle *oracle, int index);
 bool dp_oracle_has_stage(const dp_oracle *oracle, dp_run run, const char *name);
 
 /* Codes: "oracle.stage.missing", "oracle.input.missing". Of a recording DP_RUN_OWN alone. A sampled stage of the
  * float64 run comes with the rms of its rows. */
-df_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, df_error *err);
-df_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, df_error *err);
+dflash_status dp_oracle_stage(const dp_oracle *oracle, dp_run run, const char *name, dp_array *out, dflash_error *err);
+dflash_status dp_oracle_input(const dp_oracle *oracle, const char *name, dp_array *out, dflash_error *err);
 /* The same stage bit by bit, in the logical dtype that dp_oracle_stage_info (store_dataset.h) names; free *bytes. */
-df_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes, df_error *err);
+dflash_status dp_oracle_stage_bytes(const dp_oracle *oracle, dp_run run, const char *name, void **bytes,
+                                    dflash_error *err);
 
 #endif

@@ -52,16 +52,16 @@ int64_t dp_sample_count(int64_t total, int64_t stride, int64_t offset) {
 /* ---- What a dataset says of itself ---------------------------------------------------------------------------------
  */
 
-static df_status describe_type(hid_t dataset, const char *where, dp_dataset_info *info, df_error *err) {
+static dflash_status describe_type(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err) {
     char name[32];
-    const df_status status = dp_h5_text_attribute(dataset, where, "logical_dtype", name, sizeof name, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = dp_h5_text_attribute(dataset, where, "logical_dtype", name, sizeof name, err);
+    if (status != DFLASH_OK) return status;
     info->dtype = DP_LOGICAL_COUNT;
     for (int i = 0; i < DP_LOGICAL_COUNT; i++)
         if (strcmp(name, logical[i].name) == 0) info->dtype = (dp_logical)i;
     if (info->dtype == DP_LOGICAL_COUNT)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.dataset.type",
+            err, DFLASH_ERR_REFUSED, "oracle.dataset.type",
             "%s: logical_dtype is \"%s\"; expected float64, float32, bfloat16 or int32. Write the file again.", where,
             name);
     const hid_t type = H5Dget_type(dataset);
@@ -69,14 +69,14 @@ static df_status describe_type(hid_t dataset, const char *where, dp_dataset_info
     if (type >= 0) H5Tclose(type);
     if (same <= 0)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.dataset.type",
+            err, DFLASH_ERR_REFUSED, "oracle.dataset.type",
             "%s: logical_dtype is %s, which is stored as little-endian %s, but the dataset holds another type. "
             "Write the file again.",
             where, name, info->dtype == DP_LOGICAL_BF16 ? "uint16" : name);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status describe_shape(hid_t dataset, const char *where, dp_dataset_info *info, df_error *err) {
+static dflash_status describe_shape(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err) {
     hsize_t stored[H5S_MAX_RANK] = {0};
     const hid_t space = H5Dget_space(dataset);
     const int rank = space < 0 ? -1 : H5Sget_simple_extent_dims(space, stored, NULL);
@@ -90,19 +90,19 @@ static df_status describe_shape(hid_t dataset, const char *where, dp_dataset_inf
     info->rank = in_range ? rank : 0;
     info->total = dp_shape_total(info->rank, info->dim);
     if (info->total == 0)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.dataset.shape",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.dataset.shape",
                        "%s: expected 1 to 4 dimensions of at least one element each, found rank %d%s. An empty dataset "
                        "compares nothing. Write the file again.",
                        where, rank, in_range ? " with an empty or absurdly large dimension" : "");
     info->count = info->total;
     info->stride = 1;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Chunks of whole rows (all dimensions but the first are the dataset's), Fletcher32 and nothing else. The storage size
  * is checked so that a lying shape cannot ask for memory that the file has no bytes for: every chunk is stored, the
  * last one too, in full and with its checksum. */
-static df_status describe_layout(hid_t dataset, const char *where, const dp_dataset_info *info, df_error *err) {
+static dflash_status describe_layout(hid_t dataset, const char *where, const dp_dataset_info *info, dflash_error *err) {
     const hid_t list = H5Dget_create_plist(dataset);
     if (list < 0) return dp_h5_fail(err, "oracle.read", "%s: its layout cannot be read. Write the file again.", where);
     hsize_t chunk[H5S_MAX_RANK] = {0};
@@ -120,27 +120,27 @@ static df_status describe_layout(hid_t dataset, const char *where, const dp_data
     const uint64_t bytes = good ? chunks * (chunk[0] * row + checksum) : (uint64_t)info->dim[0] * row + checksum;
     if (!good || stored != bytes)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.dataset.layout",
+            err, DFLASH_ERR_REFUSED, "oracle.dataset.layout",
             "%s: expected chunks of whole rows with Fletcher32 and no other filter, %llu bytes with their checksums; "
             "found another layout or %llu stored bytes. Write the file again as oracles/FORMAT.md says.",
             where, (unsigned long long)bytes, (unsigned long long)stored);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status describe_sampling(hid_t dataset, const char *where, dp_dataset_info *info, df_error *err) {
+static dflash_status describe_sampling(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err) {
     const char *names[] = {"full_shape", "sample_stride", "sample_offset"};
     for (int i = 0; i < 3; i++) info->sampled = info->sampled || H5Aexists(dataset, names[i]) > 0;
-    if (!info->sampled) return DF_OK;
+    if (!info->sampled) return DFLASH_OK;
     int64_t full[4] = {0}, stride = 0, offset = 0;
     int rank = 0;
-    df_status status = dp_h5_int_attribute(dataset, where, names[0], full, 4, &rank, err);
-    if (status == DF_OK) status = dp_h5_int_attribute(dataset, where, names[1], &stride, 1, NULL, err);
-    if (status == DF_OK) status = dp_h5_int_attribute(dataset, where, names[2], &offset, 1, NULL, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_h5_int_attribute(dataset, where, names[0], full, 4, &rank, err);
+    if (status == DFLASH_OK) status = dp_h5_int_attribute(dataset, where, names[1], &stride, 1, NULL, err);
+    if (status == DFLASH_OK) status = dp_h5_int_attribute(dataset, where, names[2], &offset, 1, NULL, err);
+    if (status != DFLASH_OK) return status;
     const int64_t total = dp_shape_total(rank, full);
     if (info->rank != 1 || total == 0 || stride < 1 || offset < 0 || offset >= total)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.sampling",
+            err, DFLASH_ERR_REFUSED, "oracle.sampling",
             "%s: a sampled dataset is 1-D, with a full_shape of positive dimensions, a stride of at least 1 and "
             "an offset inside the tensor; found rank %d, %lld elements in full_shape, stride %lld, offset %lld. "
             "Write the file again.",
@@ -148,7 +148,7 @@ static df_status describe_sampling(hid_t dataset, const char *where, dp_dataset_
     const int64_t expected = dp_sample_count(total, stride, offset);
     if (info->count != expected)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.sampling",
+            err, DFLASH_ERR_REFUSED, "oracle.sampling",
             "%s: %lld elements are stored; every %lldth of %lld from %lld on makes %lld. Write the file again.", where,
             (long long)info->count, (long long)stride, (long long)total, (long long)offset, (long long)expected);
     info->rank = rank;
@@ -156,26 +156,26 @@ static df_status describe_sampling(hid_t dataset, const char *where, dp_dataset_
     info->total = total;
     info->stride = stride;
     info->offset = offset;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status describe_digest(hid_t dataset, const char *where, dp_dataset_info *info, df_error *err) {
-    const df_status status = dp_h5_text_attribute(dataset, where, "sha256", info->sha256, sizeof info->sha256, err);
-    if (status != DF_OK) return status;
+static dflash_status describe_digest(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err) {
+    const dflash_status status = dp_h5_text_attribute(dataset, where, "sha256", info->sha256, sizeof info->sha256, err);
+    if (status != DFLASH_OK) return status;
     if (strlen(info->sha256) != 64 || strspn(info->sha256, "0123456789abcdef") != 64)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.attribute.type",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.attribute.type",
                        "%s: sha256 is \"%s\"; expected 64 lower-case hexadecimal digits. Write the file again.", where,
                        info->sha256);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_info *info, df_error *err) {
+dflash_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err) {
     *info = (dp_dataset_info){0};
-    df_status status = describe_type(dataset, where, info, err);
-    if (status == DF_OK) status = describe_shape(dataset, where, info, err);
-    if (status == DF_OK) status = describe_layout(dataset, where, info, err);
-    if (status == DF_OK) status = describe_sampling(dataset, where, info, err);
-    if (status == DF_OK) status = describe_digest(dataset, where, info, err);
+    dflash_status status = describe_type(dataset, where, info, err);
+    if (status == DFLASH_OK) status = describe_shape(dataset, where, info, err);
+    if (status == DFLASH_OK) status = describe_layout(dataset, where, info, err);
+    if (status == DFLASH_OK) status = describe_sampling(dataset, where, info, err);
+    if (status == DFLASH_OK) status = describe_digest(dataset, where, info, err);
     return status;
 }
 
@@ -213,9 +213,10 @@ static bool finite_bits(double value) {
     return (bits >> 52 & 0x7ffu) != 0x7ffu;
 }
 
-df_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_info *info, void **out, df_error *err) {
+dflash_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_info *info, void **out,
+                               dflash_error *err) {
     const size_t size = dp_logical_size(info->dtype), n = (size_t)info->count;
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     *out = NULL;
     unsigned char *raw = malloc(n * size);
     if (raw == NULL) return df_fail_memory(err, where, n * size);
@@ -231,7 +232,7 @@ df_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_in
     dp_sha256_of(raw, n * size, digest);
     if (strcmp(digest, info->sha256) != 0) {
         status =
-            df_fail(err, DF_ERR_REFUSED, "oracle.digest",
+            df_fail(err, DFLASH_ERR_REFUSED, "oracle.digest",
                     "%s: the SHA-256 of the stored values is %s; the file promises %s. The file was altered; write it "
                     "again or fetch it again.",
                     where, digest, info->sha256);
@@ -244,14 +245,15 @@ cleanup:
     return status;
 }
 
-df_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value, df_error *err) {
+dflash_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value,
+                              dflash_error *err) {
     void *raw = NULL;
-    df_status status = dp_dataset_bytes(dataset, where, info, &raw, err);
-    for (int64_t i = 0; status == DF_OK && i < info->count; i++) {
+    dflash_status status = dp_dataset_bytes(dataset, where, info, &raw, err);
+    for (int64_t i = 0; status == DFLASH_OK && i < info->count; i++) {
         const double element = dp_logical_widen(info->dtype, raw, i);
         if (!finite_bits(element))
             status =
-                df_fail(err, DF_ERR_REFUSED, "oracle.nonfinite",
+                df_fail(err, DFLASH_ERR_REFUSED, "oracle.nonfinite",
                         "%s: stored element %lld of %lld is %s; expected finite numbers only. The reference overflowed "
                         "or was fed a NaN; nothing can be judged by it. Make the oracle again with other inputs.",
                         where, (long long)i, (long long)info->count, isnan(element) ? "NaN" : "infinite");

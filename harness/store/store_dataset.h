@@ -41,15 +41,17 @@ int64_t dp_sample_count(int64_t total, int64_t stride, int64_t offset);
 
 /* Reads and checks everything but the values. `where` is the name in messages. Codes: "oracle.attribute.*",
  * "oracle.dataset.type", "oracle.dataset.shape", "oracle.dataset.layout", "oracle.sampling", "oracle.read". */
-df_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_info *info, df_error *err);
+dflash_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err);
 
 /* Reads the values, checks digest and finiteness, and widens them into value[info->count] unless that is NULL.
  * Codes: "oracle.read", "oracle.digest", "oracle.nonfinite". */
-df_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value, df_error *err);
+dflash_status dp_dataset_read(hid_t dataset, const char *where, const dp_dataset_info *info, double *value,
+                              dflash_error *err);
 
 /* The values as they are stored, every bit, after the digest was checked: count elements of dp_logical_size bytes,
  * which the caller frees. Values need not be finite. Codes: "oracle.read", "oracle.digest". */
-df_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_info *info, void **out, df_error *err);
+dflash_status dp_dataset_bytes(hid_t dataset, const char *where, const dp_dataset_info *info, void **out,
+                               dflash_error *err);
 
 /* One element of stored bytes as a double, which is exact in every logical dtype but for the payload of a NaN. */
 double dp_logical_widen(dp_logical dtype, const void *bytes, int64_t index);

@@ -43,10 +43,10 @@ static herr_t keep_innermost(unsigned n, const H5E_error2_t *entry, void *user) 
     return 0;
 }
 
-df_status dp_h5_fail(df_error *err, const char *code, const char *format, ...) {
+dflash_status dp_h5_fail(dflash_error *err, const char *code, const char *format, ...) {
     reason found = {.text = "no reason given"};
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &found);
-    char message[sizeof((df_error *)NULL)->message];
+    char message[sizeof((dflash_error *)NULL)->message];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
@@ -59,7 +59,8 @@ df_status dp_h5_fail(df_error *err, const char *code, const char *format, ...) {
                  " A whole file that says this is of a newer HDF5 format than libhdf5 %u.%u.%u reads: write it with "
                  "h5py's libver=(\"v110\", \"v110\").",
                  major, minor, release);
-    return df_fail(err, found.io ? DF_ERR_IO : DF_ERR_REFUSED, code, "%s HDF5 says: %s.%s", message, found.text, hint);
+    return df_fail(err, found.io ? DFLASH_ERR_IO : DFLASH_ERR_REFUSED, code, "%s HDF5 says: %s.%s", message, found.text,
+                   hint);
 }
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
@@ -75,13 +76,13 @@ static herr_t source_read(const text_source *source, hid_t memory, void *out) {
                              : H5Dread(source->object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
 }
 
-static df_status read_text(const text_source *source, const char *what, const char *type_code, char **out,
-                           df_error *err) {
+static dflash_status read_text(const text_source *source, const char *what, const char *type_code, char **out,
+                               dflash_error *err) {
     *out = NULL;
     if (source->type < 0 || source->space < 0)
         return dp_h5_fail(err, "oracle.read", "%s: its type cannot be read. Write the file again.", what);
     if (H5Tget_class(source->type) != H5T_STRING || H5Sget_simple_extent_npoints(source->space) != 1)
-        return df_fail(err, DF_ERR_REFUSED, type_code,
+        return df_fail(err, DFLASH_ERR_REFUSED, type_code,
                        "%s: expected one string, found another type or more than one element. Write the file again as "
                        "oracles/FORMAT.md says.",
                        what);
@@ -91,11 +92,11 @@ static df_status read_text(const text_source *source, const char *what, const ch
             return dp_h5_fail(err, "oracle.read", "%s: the string cannot be read. Write the file again.", what);
         *out = strdup(text != NULL ? text : "");
         if (text != NULL) H5free_memory(text);
-        return *out != NULL ? DF_OK : df_fail_memory(err, what, 1);
+        return *out != NULL ? DFLASH_OK : df_fail_memory(err, what, 1);
     }
     const size_t size = H5Tget_size(source->type);
     if (size == 0 || size > text_limit)
-        return df_fail(err, DF_ERR_REFUSED, type_code,
+        return df_fail(err, DFLASH_ERR_REFUSED, type_code,
                        "%s: a string of %zu bytes; expected 1 to %zu. The file is damaged; write it again.", what, size,
                        text_limit);
     char *text = calloc(size + 1, 1);
@@ -108,17 +109,18 @@ static df_status read_text(const text_source *source, const char *what, const ch
     for (size_t i = length; i < size; i++) {
         if (text[i] == '\0') continue;
         free(text);
-        return df_fail(err, DF_ERR_REFUSED, type_code,
+        return df_fail(err, DFLASH_ERR_REFUSED, type_code,
                        "%s: a zero byte inside the text, at %zu of %zu. Write it again.", what, length, size);
     }
     *out = text;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static hid_t open_attribute(hid_t object, const char *where, const char *name, df_status *status, df_error *err) {
+static hid_t open_attribute(hid_t object, const char *where, const char *name, dflash_status *status,
+                            dflash_error *err) {
     const htri_t there = H5Aexists(object, name);
     if (there == 0)
-        *status = df_fail(err, DF_ERR_REFUSED, "oracle.attribute.missing",
+        *status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.attribute.missing",
                           "%s: the attribute \"%s\" is missing. Write the file again as oracles/FORMAT.md says.", where,
                           name);
     if (there == 0) return H5I_INVALID_HID;
@@ -129,20 +131,20 @@ static hid_t open_attribute(hid_t object, const char *where, const char *name, d
     return attribute;
 }
 
-df_status dp_h5_text_attribute(hid_t object, const char *where, const char *name, char *out, size_t size,
-                               df_error *err) {
-    df_status status = DF_OK;
+dflash_status dp_h5_text_attribute(hid_t object, const char *where, const char *name, char *out, size_t size,
+                                   dflash_error *err) {
+    dflash_status status = DFLASH_OK;
     const hid_t attribute = open_attribute(object, where, name, &status, err);
     if (attribute < 0) return status;
     char what[512], *text = NULL;
     snprintf(what, sizeof what, "%s, attribute \"%s\"", where, name);
     const text_source source = {attribute, H5Aget_type(attribute), H5Aget_space(attribute), true};
     status = read_text(&source, what, "oracle.attribute.type", &text, err);
-    if (status == DF_OK && strlen(text) >= size)
+    if (status == DFLASH_OK && strlen(text) >= size)
         status =
-            df_fail(err, DF_ERR_REFUSED, "oracle.attribute.type",
+            df_fail(err, DFLASH_ERR_REFUSED, "oracle.attribute.type",
                     "%s: %zu bytes of text; expected fewer than %zu. Write the file again.", what, strlen(text), size);
-    if (status == DF_OK) memcpy(out, text, strlen(text) + 1);
+    if (status == DFLASH_OK) memcpy(out, text, strlen(text) + 1);
     free(text);
     if (source.type >= 0) H5Tclose(source.type);
     if (source.space >= 0) H5Sclose(source.space);
@@ -150,10 +152,10 @@ df_status dp_h5_text_attribute(hid_t object, const char *where, const char *name
     return status;
 }
 
-df_status dp_h5_text_dataset(hid_t dataset, const char *where, char **out, size_t *length, df_error *err) {
+dflash_status dp_h5_text_dataset(hid_t dataset, const char *where, char **out, size_t *length, dflash_error *err) {
     const text_source source = {dataset, H5Dget_type(dataset), H5Dget_space(dataset), false};
-    const df_status status = read_text(&source, where, "oracle.object.type", out, err);
-    if (status == DF_OK) *length = strlen(*out);
+    const dflash_status status = read_text(&source, where, "oracle.object.type", out, err);
+    if (status == DFLASH_OK) *length = strlen(*out);
     if (source.type >= 0) H5Tclose(source.type);
     if (source.space >= 0) H5Sclose(source.space);
     return status;
@@ -161,9 +163,9 @@ df_status dp_h5_text_dataset(hid_t dataset, const char *where, char **out, size_
 
 /* ---- Integers ---------------------------------------------------------------------------------------------------- */
 
-df_status dp_h5_int_attribute(hid_t object, const char *where, const char *name, int64_t *out, int limit, int *count,
-                              df_error *err) {
-    df_status status = DF_OK;
+dflash_status dp_h5_int_attribute(hid_t object, const char *where, const char *name, int64_t *out, int limit,
+                                  int *count, dflash_error *err) {
+    dflash_status status = DFLASH_OK;
     const hid_t attribute = open_attribute(object, where, name, &status, err);
     if (attribute < 0) return status;
     const hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
@@ -176,7 +178,7 @@ df_status dp_h5_int_attribute(hid_t object, const char *where, const char *name,
     if (count != NULL) snprintf(many, sizeof many, "a list of at most %d", limit);
     if (!integer || !shape)
         status =
-            df_fail(err, DF_ERR_REFUSED, "oracle.attribute.type",
+            df_fail(err, DFLASH_ERR_REFUSED, "oracle.attribute.type",
                     "%s, attribute \"%s\": expected %s signed integer%s, found another type or count. Write the file "
                     "again as oracles/FORMAT.md says.",
                     where, name, many, count != NULL ? "s" : "");
@@ -194,59 +196,60 @@ df_status dp_h5_int_attribute(hid_t object, const char *where, const char *name,
 /* ---- Objects -------------------------------------------------------------------------------------------------------
  */
 
-static df_status check_link(hid_t file, const char *file_name, const char *path, const char *kind, df_error *err) {
+static dflash_status check_link(hid_t file, const char *file_name, const char *path, const char *kind,
+                                dflash_error *err) {
     H5L_info_t link;
-    if (strcmp(path, "/") == 0) return DF_OK; /* the root is an object without a link */
+    if (strcmp(path, "/") == 0) return DFLASH_OK; /* the root is an object without a link */
     if (H5Lexists(file, path, H5P_DEFAULT) <= 0)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.object.missing",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.object.missing",
                        "%s: the %s %s is missing. Write the file again as oracles/FORMAT.md says.", file_name, kind,
                        path);
     if (H5Lget_info(file, path, &link, H5P_DEFAULT) < 0)
         return dp_h5_fail(err, "oracle.read", "%s: the link %s cannot be read. Write the file again.", file_name, path);
     if (link.type != H5L_TYPE_HARD)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.object.type",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.object.type",
                        "%s: %s is a soft or external link; expected a %s stored in this file. Write the file again.",
                        file_name, path, kind);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status open_object(hid_t file, const char *file_name, const char *path, bool dataset, hid_t *out,
-                             df_error *err) {
+static dflash_status open_object(hid_t file, const char *file_name, const char *path, bool dataset, hid_t *out,
+                                 dflash_error *err) {
     const char *kind = dataset ? "dataset" : "group";
     *out = H5I_INVALID_HID;
-    const df_status status = check_link(file, file_name, path, kind, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = check_link(file, file_name, path, kind, err);
+    if (status != DFLASH_OK) return status;
     const hid_t object = H5Oopen(file, path, H5P_DEFAULT);
     if (object < 0)
         return dp_h5_fail(err, "oracle.read", "%s: the object %s cannot be read. Write the file again.", file_name,
                           path);
     if (H5Iget_type(object) != (dataset ? H5I_DATASET : H5I_GROUP)) {
         H5Oclose(object);
-        return df_fail(err, DF_ERR_REFUSED, "oracle.object.type",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.object.type",
                        "%s: %s is not a %s. Write the file again as oracles/FORMAT.md says.", file_name, path, kind);
     }
     *out = object;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_h5_open_dataset(hid_t file, const char *file_name, const char *path, hid_t *out, df_error *err) {
+dflash_status dp_h5_open_dataset(hid_t file, const char *file_name, const char *path, hid_t *out, dflash_error *err) {
     return open_object(file, file_name, path, true, out, err);
 }
 
-df_status dp_h5_open_group(hid_t file, const char *file_name, const char *path, hid_t *out, df_error *err) {
+dflash_status dp_h5_open_group(hid_t file, const char *file_name, const char *path, hid_t *out, dflash_error *err) {
     return open_object(file, file_name, path, false, out, err);
 }
 
-df_status dp_h5_list(hid_t group, const char *where, int limit, dp_h5_names *out, df_error *err) {
+dflash_status dp_h5_list(hid_t group, const char *where, int limit, dp_h5_names *out, dflash_error *err) {
     *out = (dp_h5_names){0};
     H5G_info_t info;
     if (H5Gget_info(group, &info) < 0)
         return dp_h5_fail(err, "oracle.read", "%s: the group cannot be read. Write the file again.", where);
     if (info.nlinks > (hsize_t)limit)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.object.count",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.object.count",
                        "%s: %llu entries; expected at most %d. The file is damaged or not an oracle; write it again.",
                        where, (unsigned long long)info.nlinks, limit);
-    if (info.nlinks == 0) return DF_OK;
+    if (info.nlinks == 0) return DFLASH_OK;
     out->name = calloc((size_t)info.nlinks, sizeof *out->name);
     if (out->name == NULL) return df_fail_memory(err, where, (size_t)info.nlinks * sizeof *out->name);
     for (hsize_t i = 0; i < info.nlinks; i++) {
@@ -267,7 +270,7 @@ df_status dp_h5_list(hid_t group, const char *where, int limit, dp_h5_names *out
         }
         out->count++;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void dp_h5_names_release(dp_h5_names *names) {
@@ -318,58 +321,58 @@ bool dp_file_is_hdf5(const char *path) {
     return found;
 }
 
-static df_status read_start(const char *path, superblock *out, df_error *err) {
+static dflash_status read_start(const char *path, superblock *out, dflash_error *err) {
     unsigned char start[SUPERBLOCK_BYTES] = {0};
     struct stat info;
     const char *kind;
     off_t at;
     const int fd = df_open_regular(path, &info, &kind);
     if (fd < 0 && kind != NULL)
-        return df_fail(err, DF_ERR_IO, "oracle.open",
+        return df_fail(err, DFLASH_ERR_IO, "oracle.open",
                        "%s: expected an oracle file, found %s. An HDF5 file is read at many places, so it must be a "
                        "regular file; save what comes out of a pipe, and give that.",
                        path, kind);
     if (fd < 0)
-        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be opened: %s. Check the path and its permissions.",
-                       path, strerror(errno));
+        return df_fail(err, DFLASH_ERR_IO, "oracle.open",
+                       "%s cannot be opened: %s. Check the path and its permissions.", path, strerror(errno));
     errno = 0;
     const bool found = has_signature(fd, &at);
     const bool whole = found && pread(fd, start, sizeof start, at) == (ssize_t)sizeof start;
     const int failure = errno;
     close(fd);
     if (failure != 0)
-        return df_fail(err, DF_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
+        return df_fail(err, DFLASH_ERR_IO, "oracle.open", "%s cannot be read: %s. Expected an oracle file.", path,
                        strerror(failure));
     if (!found)
-        return df_fail(err, DF_ERR_REFUSED, "oracle.format",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.format",
                        "%s: not an HDF5 file: its first 8 bytes are not the HDF5 signature. Give the path of an oracle "
                        "(oracles/FORMAT.md), and check that it was fetched whole.",
                        path);
     out->version = whole ? start[8] : 0;
     out->writing = out->version == 3 && (start[11] & 1) != 0;
     out->swmr = out->writing && (start[11] & 4) != 0;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status refuse_newer(const char *path, int version, df_error *err) {
+static dflash_status refuse_newer(const char *path, int version, dflash_error *err) {
     unsigned major = 0, minor = 0, release = 0;
     H5get_libversion(&major, &minor, &release);
-    return df_fail(err, DF_ERR_REFUSED, "oracle.version",
+    return df_fail(err, DFLASH_ERR_REFUSED, "oracle.version",
                    "%s: an HDF5 file of superblock version %d; libhdf5 %u.%u.%u, which this program reads with, knows "
                    "versions up to %d. The file is of a newer format, or damaged. Write it again in an older one, with "
                    "h5py: File(path, \"w\", libver=(\"v110\", \"v110\")).",
                    path, version, major, minor, release, SUPERBLOCK_NEWEST);
 }
 
-df_status dp_h5_open_file(const char *path, hid_t *out, df_error *err) {
+dflash_status dp_h5_open_file(const char *path, hid_t *out, dflash_error *err) {
     superblock start = {.version = 0};
     *out = H5I_INVALID_HID;
-    df_status status = read_start(path, &start, err);
-    if (status != DF_OK) return status;
+    dflash_status status = read_start(path, &start, err);
+    if (status != DFLASH_OK) return status;
     if (start.version > SUPERBLOCK_NEWEST) return refuse_newer(path, start.version, err);
     if (start.writing && !start.swmr)
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.unclosed",
+            err, DFLASH_ERR_REFUSED, "oracle.unclosed",
             "%s: an HDF5 file that a writer has open, or left without closing it (its consistency flag is "
             "set): what it holds may not be complete. Let the writer end; if it is gone, clear the flag with "
             "`h5clear -s %s` (Debian: hdf5-tools) and check again: every dataset has a digest that tells whether it is "

@@ -10,8 +10,8 @@
 
 /* One stage, with its companions where samples are all that the runs hold of it. */
 typedef struct dp_stage_entry {
-    char name[DF_STAGE_NAME_MAX];
-    df_stage stage;
+    char name[DFLASH_STAGE_NAME_MAX];
+    dflash_stage stage;
     int layer;
     dp_dataset_info info[DP_RUN_COUNT];
     dp_dataset_info sketch[DP_RUN_COUNT]; /* rank 0: stored whole */
@@ -35,8 +35,8 @@ const dp_stage_entry *dp_store_entry(const dp_oracle *oracle, const char *name);
 
 /* Every link of the group is one of `allowed`; what is not read would be passed over in silence. Code:
  * "oracle.object.unknown". */
-df_status dp_store_check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
-                                df_error *err);
+dflash_status dp_store_check_closed(const dp_oracle *oracle, const char *path, const char *const *allowed, int count,
+                                    dflash_error *err);
 
 /* Where the values of a dataset go; all NULL: they are verified alone. */
 typedef struct dp_destination {
@@ -46,17 +46,17 @@ typedef struct dp_destination {
 } dp_destination;
 
 /* Reads and verifies PARENT/NAME. Opening fills *info (describe), later reads use it. */
-df_status dp_store_visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
-                         const dp_destination *to, bool describe, df_error *err);
+dflash_status dp_store_visit(const dp_oracle *oracle, const char *parent, const char *name, dp_dataset_info *info,
+                             const dp_destination *to, bool describe, dflash_error *err);
 /* The values of a dataset that was visited before. */
-df_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
-                         bool any, dp_array *out, df_error *err);
+dflash_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const char *name, const dp_dataset_info *info,
+                             bool any, dp_array *out, dflash_error *err);
 
 /* store_inputs.c. Codes: "oracle.input.missing", "oracle.positions", "oracle.dataset.*". */
-df_status dp_store_load_inputs(dp_oracle *oracle, df_error *err);
+dflash_status dp_store_load_inputs(dp_oracle *oracle, dflash_error *err);
 /* store_sketch.c: the companions of sampled stages. Codes: "oracle.sketch", "oracle.sketch.missing", "oracle.rows". */
-df_status dp_store_load_sketches(dp_oracle *oracle, df_error *err);
+dflash_status dp_store_load_sketches(dp_oracle *oracle, dflash_error *err);
 /* store_sketch.c: sets array->rms of a sampled stage of the float64 run. */
-df_status dp_store_fetch_rms(const dp_oracle *oracle, const char *name, dp_array *array, df_error *err);
+dflash_status dp_store_fetch_rms(const dp_oracle *oracle, const char *name, dp_array *array, dflash_error *err);
 
 #endif

@@ -23,45 +23,45 @@ static const char *repeated_key(const cJSON *item) {
     return NULL;
 }
 
-static df_status parse(const char *text, size_t length, const char *where, cJSON **out, df_error *err) {
+static dflash_status parse(const char *text, size_t length, const char *where, cJSON **out, dflash_error *err) {
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(text, length + 1, &end, 1);
     if (json == NULL || !cJSON_IsObject(json)) {
         cJSON_Delete(json);
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.json",
+            err, DFLASH_ERR_REFUSED, "oracle.json",
             "%s: expected one JSON object and nothing after it; the text of %zu bytes is not (at or before byte "
             "%zu). Write the file again.",
             where, length, end != NULL ? (size_t)(end - text) : 0);
     }
     const char *twice = repeated_key(json);
     if (twice != NULL) {
-        const df_status status = df_fail(
-            err, DF_ERR_REFUSED, "oracle.json",
+        const dflash_status status = df_fail(
+            err, DFLASH_ERR_REFUSED, "oracle.json",
             "%s: the key \"%s\" appears twice in one object; expected once. Write the file again.", where, twice);
         cJSON_Delete(json);
         return status;
     }
     *out = json;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_record_read(hid_t file, const char *file_name, const char *path, cJSON **out, df_error *err) {
+dflash_status dp_record_read(hid_t file, const char *file_name, const char *path, cJSON **out, dflash_error *err) {
     hid_t dataset = H5I_INVALID_HID;
     char where[512], promised[65], digest[65], *text = NULL;
     size_t length = 0;
     *out = NULL;
     snprintf(where, sizeof where, "%s: %s", file_name, path);
-    df_status status = dp_h5_open_dataset(file, file_name, path, &dataset, err);
-    if (status != DF_OK) goto cleanup;
+    dflash_status status = dp_h5_open_dataset(file, file_name, path, &dataset, err);
+    if (status != DFLASH_OK) goto cleanup;
     status = dp_h5_text_dataset(dataset, where, &text, &length, err);
-    if (status != DF_OK) goto cleanup;
+    if (status != DFLASH_OK) goto cleanup;
     status = dp_h5_text_attribute(dataset, where, "sha256", promised, sizeof promised, err);
-    if (status != DF_OK) goto cleanup;
+    if (status != DFLASH_OK) goto cleanup;
     dp_sha256_of(text, length, digest);
     if (strcmp(digest, promised) != 0) {
         status =
-            df_fail(err, DF_ERR_REFUSED, "oracle.digest",
+            df_fail(err, DFLASH_ERR_REFUSED, "oracle.digest",
                     "%s: the SHA-256 of the text is %s; the file promises %s. The file was altered; write it again or "
                     "fetch it again.",
                     where, digest, promised);
@@ -156,7 +156,8 @@ static const struct {
 };
 enum { PROVENANCE_KEYS = sizeof provenance_keys / sizeof *provenance_keys };
 
-df_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, const char *file_name, df_error *err) {
+dflash_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, const char *file_name,
+                                         dflash_error *err) {
     const unsigned here = 1u << kind;
     for (int i = 0; i < PROVENANCE_KEYS; i++) {
         const cJSON *item = get(provenance, provenance_keys[i].key);
@@ -164,7 +165,7 @@ df_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, cons
             (item != NULL && provenance_keys[i].good(item)))
             continue;
         return df_fail(
-            err, DF_ERR_REFUSED, "oracle.provenance",
+            err, DFLASH_ERR_REFUSED, "oracle.provenance",
             "%s: the provenance record's \"%s\" is missing or of another type; expected %s. Without it nobody "
             "can say what the %s speaks of. Write the file again.",
             file_name, provenance_keys[i].key, provenance_keys[i].expected, dp_kind_name(kind));
@@ -174,10 +175,10 @@ df_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, cons
         int i = 0;
         while (i < PROVENANCE_KEYS && strcmp(provenance_keys[i].key, item->string) != 0) i++;
         if (i < PROVENANCE_KEYS && (provenance_keys[i].allowed & here) != 0) continue;
-        return df_fail(err, DF_ERR_REFUSED, "oracle.provenance.unknown",
+        return df_fail(err, DFLASH_ERR_REFUSED, "oracle.provenance.unknown",
                        "%s: the provenance record of this %s has the key \"%.60s\", which schema version %d does not "
                        "give it; nothing would be held against it. Write the file again as oracles/FORMAT.md says.",
                        file_name, dp_kind_name(kind), item->string, DP_SCHEMA_VERSION);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -12,10 +12,11 @@
 
 /* Reads the record at `path` ("/geometry"); the caller deletes it. Codes: "oracle.object.missing", "oracle.digest",
  * "oracle.json" (not one JSON object, or a key twice), "oracle.read". */
-df_status dp_record_read(hid_t file, const char *file_name, const char *path, cJSON **out, df_error *err);
+dflash_status dp_record_read(hid_t file, const char *file_name, const char *path, cJSON **out, dflash_error *err);
 
 /* Every key that the provenance record of this kind of file must have is there, every key has its type, and there is no
  * other. Codes: "oracle.provenance", "oracle.provenance.unknown". */
-df_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, const char *file_name, df_error *err);
+dflash_status dp_record_check_provenance(const cJSON *provenance, dp_kind kind, const char *file_name,
+                                         dflash_error *err);
 
 #endif

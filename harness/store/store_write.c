@@ -35,7 +35,7 @@ struct dp_store_writer {
 /* ---- Small objects
  * --------------------------------------------------------------------------------------------------- */
 
-static df_status write_failed(const dp_store_writer *writer, const char *what, df_error *err) {
+static dflash_status write_failed(const dp_store_writer *writer, const char *what, dflash_error *err) {
     return dp_h5_fail(err, "store.write", "%s: %s cannot be written. Free memory, or report this if there is enough.",
                       writer->path, what);
 }
@@ -114,13 +114,13 @@ static bool put_skeleton(hid_t file, const char *kind, bool recording) {
     return true;
 }
 
-df_status dp_store_create(const char *path, const char *kind, dp_store_writer **out, df_error *err) {
+dflash_status dp_store_create(const char *path, const char *kind, dp_store_writer **out, dflash_error *err) {
     *out = NULL;
     if (strcmp(kind, "oracle") != 0 && strcmp(kind, "recording") != 0)
-        return df_fail(err, DF_ERR_ARGUMENT, "store.argument",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "store.argument",
                        "The kind \"%s\" is unknown; expected oracle or recording.", kind);
     dp_h5_quiet quiet;
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     dp_store_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL) return df_fail_memory(err, "a store writer", sizeof *writer);
     writer->file = H5I_INVALID_HID;
@@ -136,7 +136,7 @@ df_status dp_store_create(const char *path, const char *kind, dp_store_writer **
         status = write_failed(writer, "the file's skeleton", err);
     dp_h5_quiet_end(&quiet);
 cleanup:
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         *out = writer;
     else
         dp_store_discard(writer);
@@ -146,13 +146,13 @@ cleanup:
 /* ---- Content
  * ------------------------------------------------------------------------------------------------------------ */
 
-df_status dp_store_write_text(dp_store_writer *writer, const char *name, const char *text, df_error *err) {
+dflash_status dp_store_write_text(dp_store_writer *writer, const char *name, const char *text, dflash_error *err) {
     bool *written = strcmp(name, "geometry") == 0     ? &writer->geometry
                     : strcmp(name, "provenance") == 0 ? &writer->provenance
                                                       : NULL;
     if (written == NULL || *written || text[0] == '\0')
         return df_fail(
-            err, DF_ERR_ARGUMENT, "store.argument",
+            err, DFLASH_ERR_ARGUMENT, "store.argument",
             "%s: the record \"%s\" is unknown, empty or written already; expected geometry and provenance, each "
             "once.",
             writer->path, name);
@@ -162,7 +162,7 @@ df_status dp_store_write_text(dp_store_writer *writer, const char *name, const c
     dp_h5_quiet_begin(&quiet);
     const hid_t type = text_type(strlen(text)), space = H5Screate(H5S_SCALAR), list = untimed(H5P_DATASET_CREATE);
     hid_t dataset = H5I_INVALID_HID;
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (type >= 0 && space >= 0 && list >= 0)
         dataset = H5Dcreate2(writer->file, name, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
     if (dataset < 0 || H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) < 0 ||
@@ -173,7 +173,7 @@ df_status dp_store_write_text(dp_store_writer *writer, const char *name, const c
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);
     dp_h5_quiet_end(&quiet);
-    if (status == DF_OK) *written = true;
+    if (status == DFLASH_OK) *written = true;
     return status;
 }
 
@@ -223,12 +223,13 @@ static bool put_dataset(hid_t file, const char *path, const dp_store_tensor *ten
     return done;
 }
 
-static df_status write_tensor(dp_store_writer *writer, const char *path, const dp_store_tensor *tensor, df_error *err) {
+static dflash_status write_tensor(dp_store_writer *writer, const char *path, const dp_store_tensor *tensor,
+                                  dflash_error *err) {
     const int64_t total = dp_shape_total(tensor->rank, tensor->dim);
     if (tensor->dtype >= DP_LOGICAL_COUNT || total == 0 || tensor->stride < 1 || tensor->offset < 0 ||
         tensor->offset >= total || (uint64_t)(total / tensor->dim[0]) > chunk_limit / dp_logical_size(tensor->dtype))
         return df_fail(
-            err, DF_ERR_ARGUMENT, "store.argument",
+            err, DFLASH_ERR_ARGUMENT, "store.argument",
             "%s: %s has rank %d, %lld elements, stride %lld, offset %lld; expected 1 to 4 positive dimensions of "
             "rows of less than 4 GiB, a stride of at least 1 and an offset inside the tensor.",
             writer->path, path, tensor->rank, (long long)total, (long long)tensor->stride, (long long)tensor->offset);
@@ -246,10 +247,10 @@ static df_status write_tensor(dp_store_writer *writer, const char *path, const d
         data = part;
     }
     dp_sha256_of(data, bytes, digest);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     dp_h5_quiet_begin(&quiet);
     if (H5Lexists(writer->file, path, H5P_DEFAULT) > 0)
-        status = df_fail(err, DF_ERR_ARGUMENT, "store.argument", "%s: %s is written already; expected each once.",
+        status = df_fail(err, DFLASH_ERR_ARGUMENT, "store.argument", "%s: %s is written already; expected each once.",
                          writer->path, path);
     else if (!put_dataset(writer->file, path, tensor, sampled, count, data, digest))
         status = write_failed(writer, path, err);
@@ -258,12 +259,12 @@ static df_status write_tensor(dp_store_writer *writer, const char *path, const d
     return status;
 }
 
-df_status dp_store_write_input(dp_store_writer *writer, const char *name, const dp_store_tensor *tensor,
-                               df_error *err) {
+dflash_status dp_store_write_input(dp_store_writer *writer, const char *name, const dp_store_tensor *tensor,
+                                   dflash_error *err) {
     bool known = false;
     for (int i = 0; i < DP_INPUT_COUNT; i++) known = known || strcmp(name, dp_input_name(i)) == 0;
     if (!known)
-        return df_fail(err, DF_ERR_ARGUMENT, "store.argument",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "store.argument",
                        "%s: \"%s\" is not an input; expected target_hidden, noise_embedding or positions.",
                        writer->path, name);
     char path[64];
@@ -272,9 +273,9 @@ df_status dp_store_write_input(dp_store_writer *writer, const char *name, const 
 }
 
 /* The groups of the sketches, with the first of them. */
-static df_status begin_sketches(const dp_store_writer *writer, df_error *err) {
+static dflash_status begin_sketches(const dp_store_writer *writer, dflash_error *err) {
     char path[32];
-    if (H5Lexists(writer->file, "/sketch", H5P_DEFAULT) > 0) return DF_OK;
+    if (H5Lexists(writer->file, "/sketch", H5P_DEFAULT) > 0) return DFLASH_OK;
     bool done = put_group(writer->file, "/sketch");
     for (int run = 0; done && run < DP_RUN_COUNT; run++) {
         snprintf(path, sizeof path, "/sketch/%s", dp_run_name((dp_run)run));
@@ -283,51 +284,51 @@ static df_status begin_sketches(const dp_store_writer *writer, df_error *err) {
     const hid_t group = done ? H5Gopen2(writer->file, "/sketch", H5P_DEFAULT) : H5I_INVALID_HID;
     done = group >= 0 && put_int64(group, "seed", sketch_seed);
     if (group >= 0) H5Gclose(group);
-    return done ? DF_OK : write_failed(writer, "/sketch", err);
+    return done ? DFLASH_OK : write_failed(writer, "/sketch", err);
 }
 
 /* What stands for the values that are left out. */
-static df_status write_sketch(dp_store_writer *writer, const char *path, const char *name, int64_t width,
-                              const dp_store_tensor *tensor, df_error *err) {
+static dflash_status write_sketch(dp_store_writer *writer, const char *path, const char *name, int64_t width,
+                                  const dp_store_tensor *tensor, dflash_error *err) {
     const dp_sketch form = {.rows = dp_shape_total(tensor->rank, tensor->dim) / width,
                             .width = width,
                             .projections = DP_SKETCH_PROJECTIONS,
                             .key = dp_sketch_key(sketch_seed, name)};
     dp_h5_quiet quiet;
     dp_h5_quiet_begin(&quiet);
-    df_status status = begin_sketches(writer, err);
+    dflash_status status = begin_sketches(writer, err);
     dp_h5_quiet_end(&quiet);
     const int64_t each = form.projections + 1;
     double *row = malloc((size_t)width * sizeof *row), *out = malloc((size_t)(form.rows * each) * sizeof *out);
-    if (status == DF_OK && (row == NULL || out == NULL))
+    if (status == DFLASH_OK && (row == NULL || out == NULL))
         status = df_fail_memory(err, path, (size_t)(width + form.rows * each) * sizeof *out);
-    for (int64_t r = 0; status == DF_OK && r < form.rows; r++) {
+    for (int64_t r = 0; status == DFLASH_OK && r < form.rows; r++) {
         for (int64_t i = 0; i < width; i++) row[i] = dp_logical_widen(tensor->dtype, tensor->data, r * width + i);
         dp_sketch_row(&form, r, row, out + r * each);
     }
     const dp_store_tensor values = {
         .dtype = DP_LOGICAL_F64, .rank = 2, .dim = {form.rows, each}, .stride = 1, .data = out};
-    if (status == DF_OK) status = write_tensor(writer, path, &values, err);
+    if (status == DFLASH_OK) status = write_tensor(writer, path, &values, err);
     free(row);
     free(out);
     return status;
 }
 
-df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *name, const dp_store_tensor *tensor,
-                               df_error *err) {
-    df_stage stage = DF_STAGE_COUNT;
+dflash_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *name, const dp_store_tensor *tensor,
+                                   dflash_error *err) {
+    dflash_stage stage = DFLASH_STAGE_COUNT;
     int layer = -1;
-    if (run >= DP_RUN_COUNT || !df_stage_parse(name, &stage, &layer))
-        return df_fail(err, DF_ERR_ARGUMENT, "store.argument", "%s: \"%s\" is not a stage, or the run is unknown.",
+    if (run >= DP_RUN_COUNT || !dflash_stage_parse(name, &stage, &layer))
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "store.argument", "%s: \"%s\" is not a stage, or the run is unknown.",
                        writer->path, name);
     if (writer->recording && (run != DP_RUN_OWN || tensor->stride != 1 || tensor->offset != 0))
-        return df_fail(err, DF_ERR_ARGUMENT, "store.argument",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "store.argument",
                        "%s: %s is sampled or of a run of a reference; a recording has one run and every element.",
                        writer->path, name);
-    char path[32 + DF_STAGE_NAME_MAX];
+    char path[32 + DFLASH_STAGE_NAME_MAX];
     snprintf(path, sizeof path, "/stages/%s/%s", writer->recording ? dp_recorded_run : dp_run_name(run), name);
     TRY(write_tensor(writer, path, tensor, err));
-    if (!is_sampled(tensor)) return DF_OK;
+    if (!is_sampled(tensor)) return DFLASH_OK;
     snprintf(path, sizeof path, "/sketch/%s/%s", dp_run_name(run), name);
     return write_sketch(writer, path, name, dp_row_length(stage, tensor->rank, tensor->dim), tensor, err);
 }
@@ -335,7 +336,7 @@ df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *
 /* ---- The end
  * ------------------------------------------------------------------------------------------------------------ */
 
-static df_status take_image(const dp_store_writer *writer, void **image, size_t *bytes, df_error *err) {
+static dflash_status take_image(const dp_store_writer *writer, void **image, size_t *bytes, dflash_error *err) {
     const ssize_t size = H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(writer->file, NULL, 0);
     if (size <= 0) return write_failed(writer, "the finished file", err);
     *image = malloc((size_t)size);
@@ -343,17 +344,17 @@ static df_status take_image(const dp_store_writer *writer, void **image, size_t 
     if (H5Fget_file_image(writer->file, *image, (size_t)size) != size)
         return write_failed(writer, "the finished file", err);
     *bytes = (size_t)size;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_store_commit(dp_store_writer *writer, df_error *err) {
+dflash_status dp_store_commit(dp_store_writer *writer, dflash_error *err) {
     dp_h5_quiet quiet;
     dp_atomic_file *file = NULL;
     void *image = NULL;
     size_t bytes = 0;
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (!writer->geometry || !writer->provenance) {
-        status = df_fail(err, DF_ERR_ARGUMENT, "store.incomplete",
+        status = df_fail(err, DFLASH_ERR_ARGUMENT, "store.incomplete",
                          "%s: the %s record was never written; a file without it could not be judged.", writer->path,
                          writer->geometry ? "provenance" : "geometry");
         goto cleanup;
@@ -361,9 +362,9 @@ df_status dp_store_commit(dp_store_writer *writer, df_error *err) {
     dp_h5_quiet_begin(&quiet);
     status = take_image(writer, &image, &bytes, err);
     dp_h5_quiet_end(&quiet);
-    if (status == DF_OK) status = dp_atomic_open(writer->path, &file, err);
-    if (status == DF_OK) status = dp_atomic_write(file, image, bytes, err);
-    if (status == DF_OK) {
+    if (status == DFLASH_OK) status = dp_atomic_open(writer->path, &file, err);
+    if (status == DFLASH_OK) status = dp_atomic_write(file, image, bytes, err);
+    if (status == DFLASH_OK) {
         status = dp_atomic_commit(file, err);
         file = NULL;
     }

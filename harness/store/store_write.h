@@ -21,18 +21,19 @@ typedef struct dp_store_tensor {
 } dp_store_tensor;
 
 /* `kind` is "oracle" or "recording". The path is claimed on commit. */
-df_status dp_store_create(const char *path, const char *kind, dp_store_writer **out, df_error *err);
+dflash_status dp_store_create(const char *path, const char *kind, dp_store_writer **out, dflash_error *err);
 
 /* `name` is "geometry" or "provenance", `text` its JSON; commit needs both. */
-df_status dp_store_write_text(dp_store_writer *writer, const char *name, const char *text, df_error *err);
-df_status dp_store_write_input(dp_store_writer *writer, const char *name, const dp_store_tensor *tensor, df_error *err);
+dflash_status dp_store_write_text(dp_store_writer *writer, const char *name, const char *text, dflash_error *err);
+dflash_status dp_store_write_input(dp_store_writer *writer, const char *name, const dp_store_tensor *tensor,
+                                   dflash_error *err);
 /* Of a recording, whose one run is DP_RUN_OWN, whole tensors alone. With samples goes the sketch of the whole. */
-df_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *name, const dp_store_tensor *tensor,
-                               df_error *err);
+dflash_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const char *name, const dp_store_tensor *tensor,
+                                   dflash_error *err);
 
 /* Ends the file and frees the writer, whether it succeeds or not. Codes: "store.incomplete", "store.write", "atomic.*".
  */
-df_status dp_store_commit(dp_store_writer *writer, df_error *err);
+dflash_status dp_store_commit(dp_store_writer *writer, dflash_error *err);
 void dp_store_discard(dp_store_writer *writer); /* NULL is allowed */
 
 #endif

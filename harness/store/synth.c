@@ -36,8 +36,8 @@ typedef struct text {
 
 /* ---- config.json ------------------------------------------------------------------------------------------------- */
 
-static df_status read_config(const char *path, text *out, df_error *err) {
-    df_status status = DF_OK;
+static dflash_status read_config(const char *path, text *out, dflash_error *err) {
+    dflash_status status = DFLASH_OK;
     struct stat info;
     const char *kind;
     const int fd = df_open_regular(path, &info, &kind);
@@ -46,7 +46,7 @@ static df_status read_config(const char *path, text *out, df_error *err) {
         const char *found = kind != NULL ? kind : strerror(errno);
         if (fd >= 0) close(fd);
         return df_fail(
-            err, DF_ERR_IO, "synth.config",
+            err, DFLASH_ERR_IO, "synth.config",
             "Cannot open %s: expected a readable config.json, found \"%s\". Check the path given to --config.", path,
             found);
     }
@@ -59,7 +59,7 @@ static df_status read_config(const char *path, text *out, df_error *err) {
     }
     out->length = fread(out->data, 1, room, file);
     if (ferror(file)) {
-        status = df_fail(err, DF_ERR_IO, "synth.config",
+        status = df_fail(err, DFLASH_ERR_IO, "synth.config",
                          "Cannot read %s: expected a config.json, found \"%s\". Check that it is a file you may read.",
                          path, strerror(errno));
     }
@@ -71,7 +71,7 @@ cleanup:
 /* True when the file at `path` can be read and holds exactly these bytes. */
 static bool holds(const char *path, const text *bytes) {
     text found = {0};
-    const bool same = read_config(path, &found, NULL) == DF_OK && found.length == bytes->length &&
+    const bool same = read_config(path, &found, NULL) == DFLASH_OK && found.length == bytes->length &&
                       memcmp(found.data, bytes->data, bytes->length) == 0;
     free(found.data);
     return same;
@@ -79,10 +79,10 @@ static bool holds(const char *path, const text *bytes) {
 
 /* ---- The folder -------------------------------------------------------------------------------------------------- */
 
-static df_status join(const char *dir, const char *name, char path[PATH_BYTES], df_error *err) {
+static dflash_status join(const char *dir, const char *name, char path[PATH_BYTES], dflash_error *err) {
     const int n = snprintf(path, PATH_BYTES, "%s/%s", dir, name);
-    if (n > 0 && n < PATH_BYTES) return DF_OK;
-    return df_fail(err, DF_ERR_IO, "synth.path",
+    if (n > 0 && n < PATH_BYTES) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_IO, "synth.path",
                    "The path of %s in the output folder is too long: expected under %d bytes, found %d. Use a shorter "
                    "--out.",
                    name, PATH_BYTES, n);
@@ -104,17 +104,17 @@ static size_t existing_length(const char *dir) {
 }
 
 /* A file system that cannot tell is no reason to refuse. */
-static df_status check_space(const char *dir, size_t existing, uint64_t needed, df_error *err) {
+static dflash_status check_space(const char *dir, size_t existing, uint64_t needed, dflash_error *err) {
     char path[PATH_BYTES] = ".";
     if (existing > 0) {
         memcpy(path, dir, existing);
         path[existing] = '\0';
     }
     struct statvfs info;
-    if (statvfs(path, &info) != 0) return DF_OK;
+    if (statvfs(path, &info) != 0) return DFLASH_OK;
     const uint64_t free_bytes = (uint64_t)info.f_bavail * info.f_frsize;
-    if (free_bytes >= needed) return DF_OK;
-    return df_fail(err, DF_ERR_IO, "synth.space",
+    if (free_bytes >= needed) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_IO, "synth.space",
                    "Not enough space for %s/model.safetensors: expected %llu bytes free on that disk, found %llu. Free "
                    "space, or choose another disk with --out; nothing was written.",
                    dir, (unsigned long long)needed, (unsigned long long)free_bytes);
@@ -131,7 +131,7 @@ static void remove_folders(const char *dir, size_t keep) {
     }
 }
 
-static df_status make_folders(const char *dir, size_t existing, df_error *err) {
+static dflash_status make_folders(const char *dir, size_t existing, dflash_error *err) {
     char path[PATH_BYTES];
     const size_t length = strlen(dir);
     memcpy(path, dir, length + 1);
@@ -141,7 +141,7 @@ static df_status make_folders(const char *dir, size_t existing, df_error *err) {
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
             const int cause = errno;
             remove_folders(dir, existing);
-            return df_fail(err, DF_ERR_IO, "synth.folder",
+            return df_fail(err, DFLASH_ERR_IO, "synth.folder",
                            "Cannot make the folder %s: expected to be able to create it, found \"%s\". Check the path "
                            "given to --out and that you may write there.",
                            path, strerror(cause));
@@ -149,8 +149,8 @@ static df_status make_folders(const char *dir, size_t existing, df_error *err) {
         path[end] = dir[end];
     }
     struct stat info;
-    if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return DF_OK;
-    return df_fail(err, DF_ERR_IO, "synth.folder",
+    if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_IO, "synth.folder",
                    "Cannot write into %s: expected a folder, found something else at that name. Choose another --out.",
                    dir);
 }
@@ -158,7 +158,8 @@ static df_status make_folders(const char *dir, size_t existing, df_error *err) {
 /* ---- model.safetensors ------------------------------------------------------------------------------------------- */
 
 /* Length prefix, JSON, spaces up to a multiple of 8. The metadata's "format" is what Hugging Face's loader asks for. */
-static df_status make_header(const dp_synth_plan *plan, const dp_synth_options *options, text *out, df_error *err) {
+static dflash_status make_header(const dp_synth_plan *plan, const dp_synth_options *options, text *out,
+                                 dflash_error *err) {
     const size_t room = HEADER_FIXED + HEADER_ENTRY * (size_t)plan->count;
     const long long width = (long long)df_dtype_size(options->dtype);
     out->data = malloc(room);
@@ -183,7 +184,7 @@ static df_status make_header(const dp_synth_plan *plan, const dp_synth_options *
     while (at % 8 != 0) out->data[at++] = ' ';
     for (int i = 0; i < 8; i++) out->data[i] = (char)((uint64_t)(at - 8) >> 8 * i & 0xff);
     out->length = at;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 typedef struct worker {
@@ -212,8 +213,8 @@ static void finish_piece(piece *p) {
     while (p->running > 0) pthread_join(p->worker[--p->running].thread, NULL);
 }
 
-static df_status start_piece(piece *p, const dp_synth_plan *plan, const dp_synth_options *options, int64_t first,
-                             df_error *err) {
+static dflash_status start_piece(piece *p, const dp_synth_plan *plan, const dp_synth_options *options, int64_t first,
+                                 dflash_error *err) {
     const int64_t left = plan->values - first;
     p->first = first;
     p->count = left < PIECE_VALUES ? left : PIECE_VALUES;
@@ -228,23 +229,23 @@ static df_status start_piece(piece *p, const dp_synth_plan *plan, const dp_synth
         const int cause = pthread_create(&w->thread, NULL, fill, w);
         if (cause != 0) {
             finish_piece(p);
-            return df_fail(err, DF_ERR_MEMORY, "synth.thread",
+            return df_fail(err, DFLASH_ERR_MEMORY, "synth.thread",
                            "Cannot start thread %d of %d: expected the system to allow it, found \"%s\". Use fewer "
                            "--threads.",
                            i + 1, options->threads, strerror(cause));
         }
         p->running++;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status write_data(dp_atomic_file *file, const dp_synth_plan *plan, const dp_synth_options *options,
-                            df_error *err) {
+static dflash_status write_data(dp_atomic_file *file, const dp_synth_plan *plan, const dp_synth_options *options,
+                                dflash_error *err) {
     const size_t width = df_dtype_size(options->dtype);
     const size_t bytes = width * (size_t)(plan->values < PIECE_VALUES ? plan->values : PIECE_VALUES);
     dp_progress progress;
     dp_progress_begin(&progress, "synth", NULL, (double)width * (double)plan->values);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     piece *pieces = calloc(2, sizeof *pieces);
     if (pieces == NULL) return df_fail_memory(err, "the pieces of the checkpoint", 2 * sizeof *pieces);
     for (int i = 0; i < 2; i++) {
@@ -256,11 +257,11 @@ static df_status write_data(dp_atomic_file *file, const dp_synth_plan *plan, con
     }
     piece *ready = &pieces[0], *next = &pieces[1];
     status = start_piece(ready, plan, options, 0, err);
-    for (int64_t done = 0; status == DF_OK && done < plan->values;) {
+    for (int64_t done = 0; status == DFLASH_OK && done < plan->values;) {
         finish_piece(ready);
         done = ready->first + ready->count;
         if (done < plan->values) status = start_piece(next, plan, options, done, err);
-        if (status == DF_OK) status = dp_atomic_write(file, ready->data, width * (size_t)ready->count, err);
+        if (status == DFLASH_OK) status = dp_atomic_write(file, ready->data, width * (size_t)ready->count, err);
         dp_progress_update(&progress, (double)width * (double)done, NULL);
         piece *written = ready;
         ready = next;
@@ -277,67 +278,69 @@ cleanup:
 }
 
 /* Writes all of `bytes` to a new file at `path`. */
-static df_status write_text(const char *path, const text *bytes, df_error *err) {
+static dflash_status write_text(const char *path, const text *bytes, dflash_error *err) {
     dp_atomic_file *file = NULL;
-    df_status status = dp_atomic_open(path, &file, err);
-    if (status != DF_OK) return status;
+    dflash_status status = dp_atomic_open(path, &file, err);
+    if (status != DFLASH_OK) return status;
     status = dp_atomic_write(file, bytes->data, bytes->length, err);
-    if (status == DF_OK) return dp_atomic_commit(file, err);
+    if (status == DFLASH_OK) return dp_atomic_commit(file, err);
     dp_atomic_discard(file);
     return status;
 }
 
-static df_status write_files(const char *dir, const text *config, const text *header, const dp_synth_plan *plan,
-                             const dp_synth_options *options, df_error *err) {
+static dflash_status write_files(const char *dir, const text *config, const text *header, const dp_synth_plan *plan,
+                                 const dp_synth_options *options, dflash_error *err) {
     char config_path[PATH_BYTES], model_path[PATH_BYTES];
     dp_atomic_file *model = NULL;
-    df_status status = join(dir, "config.json", config_path, err);
-    if (status == DF_OK) status = join(dir, "model.safetensors", model_path, err);
-    if (status == DF_OK) status = dp_atomic_open(model_path, &model, err);
-    if (status == DF_OK) status = dp_atomic_write(model, header->data, header->length, err);
-    if (status == DF_OK) status = write_data(model, plan, options, err);
-    if (status == DF_OK && !holds(config_path, config)) {
+    dflash_status status = join(dir, "config.json", config_path, err);
+    if (status == DFLASH_OK) status = join(dir, "model.safetensors", model_path, err);
+    if (status == DFLASH_OK) status = dp_atomic_open(model_path, &model, err);
+    if (status == DFLASH_OK) status = dp_atomic_write(model, header->data, header->length, err);
+    if (status == DFLASH_OK) status = write_data(model, plan, options, err);
+    if (status == DFLASH_OK && !holds(config_path, config)) {
         /* Weights of another config must not stand beside the new one, not even for the moment between two renames. */
         unlink(model_path);
         status = write_text(config_path, config, err);
     }
-    if (status == DF_OK) return dp_atomic_commit(model, err);
+    if (status == DFLASH_OK) return dp_atomic_commit(model, err);
     dp_atomic_discard(model);
     return status;
 }
 
-df_status dp_synth_write(const char *config_path, const char *dir, const dp_synth_options *options,
-                         dp_synth_result *result, df_error *err) {
+dflash_status dp_synth_write(const char *config_path, const char *dir, const dp_synth_options *options,
+                             dp_synth_result *result, dflash_error *err) {
     text config_text = {0}, header = {0};
     dp_synth_plan plan = {0};
-    df_config *config = calloc(1, sizeof *config);
-    df_status status = DF_OK;
+    dflash_config *config = calloc(1, sizeof *config);
+    dflash_status status = DFLASH_OK;
     if (config == NULL) return df_fail_memory(err, "the config", sizeof *config);
     if (options->threads < 1 || options->threads > DP_SYNTH_MAX_THREADS) {
-        status = df_fail(err, DF_ERR_ARGUMENT, "synth.thread", "Expected 1 to %d threads, found %d. Change --threads.",
-                         DP_SYNTH_MAX_THREADS, options->threads);
+        status =
+            df_fail(err, DFLASH_ERR_ARGUMENT, "synth.thread", "Expected 1 to %d threads, found %d. Change --threads.",
+                    DP_SYNTH_MAX_THREADS, options->threads);
         goto cleanup;
     }
     if (dir[0] == '\0' || strlen(dir) >= PATH_BYTES) {
-        status = df_fail(err, DF_ERR_IO, "synth.path",
+        status = df_fail(err, DFLASH_ERR_IO, "synth.path",
                          "The output folder's name is empty or too long: expected 1 to %d bytes, found %zu. Change "
                          "--out.",
                          PATH_BYTES - 1, strlen(dir));
         goto cleanup;
     }
-    if ((status = read_config(config_path, &config_text, err)) != DF_OK) goto cleanup;
-    if ((status = df_config_parse(config_text.data, config_text.length, config_path, config, err)) != DF_OK)
+    if ((status = read_config(config_path, &config_text, err)) != DFLASH_OK) goto cleanup;
+    if ((status = df_config_parse(config_text.data, config_text.length, config_path, config, err)) != DFLASH_OK)
         goto cleanup;
-    if ((status = dp_synth_plan_make(config, options->seed, options->profile, options->extras, &plan, err)) != DF_OK)
+    if ((status = dp_synth_plan_make(config, options->seed, options->profile, options->extras, &plan, err)) !=
+        DFLASH_OK)
         goto cleanup;
-    if ((status = make_header(&plan, options, &header, err)) != DF_OK) goto cleanup;
+    if ((status = make_header(&plan, options, &header, err)) != DFLASH_OK) goto cleanup;
 
     const size_t existing = existing_length(dir);
     const uint64_t bytes = header.length + df_dtype_size(options->dtype) * (uint64_t)plan.values;
-    if ((status = check_space(dir, existing, bytes + config_text.length, err)) != DF_OK) goto cleanup;
-    if ((status = make_folders(dir, existing, err)) != DF_OK) goto cleanup;
+    if ((status = check_space(dir, existing, bytes + config_text.length, err)) != DFLASH_OK) goto cleanup;
+    if ((status = make_folders(dir, existing, err)) != DFLASH_OK) goto cleanup;
     status = write_files(dir, &config_text, &header, &plan, options, err);
-    if (status != DF_OK) {
+    if (status != DFLASH_OK) {
         remove_folders(dir, existing);
     } else if (result != NULL) {
         *result = (dp_synth_result){.tensors = plan.count, .parameters = plan.values, .bytes = bytes};
@@ -353,12 +356,12 @@ cleanup:
 double dp_synth_bytes(const char *config_path, const dp_synth_options *options) {
     dp_synth_plan plan = {0};
     text config_text = {0};
-    df_config *config = calloc(1, sizeof *config);
-    df_status status = config != NULL ? read_config(config_path, &config_text, NULL) : DF_ERR_MEMORY;
-    if (status == DF_OK) status = df_config_parse(config_text.data, config_text.length, config_path, config, NULL);
-    if (status == DF_OK)
+    dflash_config *config = calloc(1, sizeof *config);
+    dflash_status status = config != NULL ? read_config(config_path, &config_text, NULL) : DFLASH_ERR_MEMORY;
+    if (status == DFLASH_OK) status = df_config_parse(config_text.data, config_text.length, config_path, config, NULL);
+    if (status == DFLASH_OK)
         status = dp_synth_plan_make(config, options->seed, options->profile, options->extras, &plan, NULL);
-    const double bytes = status == DF_OK ? (double)df_dtype_size(options->dtype) * (double)plan.values : 0.0;
+    const double bytes = status == DFLASH_OK ? (double)df_dtype_size(options->dtype) * (double)plan.values : 0.0;
     dp_synth_plan_release(&plan);
     free(config_text.data);
     free(config);

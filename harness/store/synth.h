@@ -33,8 +33,8 @@ typedef struct dp_synth_result {
  * "synth.path", "synth.shape", "synth.space", "synth.thread", and those of df_config_parse and atomic_file.h. `result`
  * may be NULL.
  */
-df_status dp_synth_write(const char *config_path, const char *dir, const dp_synth_options *options,
-                         dp_synth_result *result, df_error *err);
+dflash_status dp_synth_write(const char *config_path, const char *dir, const dp_synth_options *options,
+                             dp_synth_result *result, dflash_error *err);
 
 /* About how many bytes that model.safetensors would have; 0 where the config says nothing usable. For estimates. */
 double dp_synth_bytes(const char *config_path, const dp_synth_options *options);

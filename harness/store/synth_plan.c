@@ -151,15 +151,15 @@ void dp_synth_plan_fill(const dp_synth_plan *plan, int64_t first, int64_t count,
 /* What is being listed, and the first thing that went wrong. */
 typedef struct builder {
     dp_synth_plan *plan;
-    df_status status;
-    df_error *err;
+    dflash_status status;
+    dflash_error *err;
     char prefix[32]; /* "layers.3." */
 } builder;
 
 static dp_synth_tensor *add(builder *b, dp_synth_kind kind, int rank, int64_t d0, int64_t d1, int64_t d2,
                             const char *name) {
     dp_synth_plan *plan = b->plan;
-    if (b->status != DF_OK) return NULL;
+    if (b->status != DFLASH_OK) return NULL;
     if (plan->count == plan->capacity) {
         const int capacity = plan->capacity == 0 ? 64 : plan->capacity * 2;
         const size_t bytes = (size_t)capacity * sizeof *plan->tensor;
@@ -177,7 +177,7 @@ static dp_synth_tensor *add(builder *b, dp_synth_kind kind, int rank, int64_t d0
     for (int d = 0; d < rank; d++) {
         if (tensor->dim[d] <= 0 || __builtin_mul_overflow(tensor->count, tensor->dim[d], &tensor->count)) {
             b->status =
-                df_fail(b->err, DF_ERR_REFUSED, "synth.shape",
+                df_fail(b->err, DFLASH_ERR_REFUSED, "synth.shape",
                         "Cannot make tensor %s: expected a shape whose dimensions are positive and whose product "
                         "fits 63 bits, found %lld for dimension %d. Complete the config (a head over the "
                         "vocabulary needs vocab_size).",
@@ -216,7 +216,7 @@ static void add_range(builder *b, dp_synth_kind kind, int64_t n, int low, int hi
     set_range(add(b, kind, 1, n, 0, 0, name), low, high);
 }
 
-static void add_conv(builder *b, const df_config *c, const char *conv) {
+static void add_conv(builder *b, const dflash_config *c, const char *conv) {
     char name[DP_SYNTH_NAME_MAX / 2];
     const int64_t groups = c->conv_group > 0 ? c->hidden / c->conv_group : 0;
     snprintf(name, sizeof name, "%s.base_kernel", conv);
@@ -239,7 +239,7 @@ const char *dp_synth_profile_name(dp_synth_profile profile) {
     return names[profile];
 }
 
-static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profile profile) {
+static void add_layer(builder *b, const dflash_config *c, int layer, dp_synth_profile profile) {
     const int64_t h = c->hidden, f = c->intermediate;
     const int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
     /* Each layer writes more than the one before. Multiples of 1/4, hence exact. */
@@ -249,7 +249,7 @@ static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profil
     const dp_synth_kind input = layer == 0 ? DP_SYNTH_RANGE : DP_SYNTH_RESIDUAL_RANGE;
     snprintf(b->prefix, sizeof b->prefix, "layers.%d.", layer);
     add_range(b, input, h, 30, 150 + 10 * (layer % 6), "input_layernorm.weight");
-    if (c->family == DF_FAMILY_DFLASH2) add_conv(b, c, "attention_conv");
+    if (c->family == DFLASH_FAMILY_DFLASH2) add_conv(b, c, "attention_conv");
     add_matrix(b, DP_SYNTH_MATRIX, q, h, 1.0f, "self_attn.q_proj.weight");
     if (c->attention_bias) add_even(b, q, ATTENTION[profile].bias, "self_attn.q_proj.bias");
     add_matrix(b, DP_SYNTH_MATRIX, kv, h, 1.0f, "self_attn.k_proj.weight");
@@ -263,7 +263,7 @@ static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profil
     add_range(b, DP_SYNTH_RANGE, c->head_dim, ATTENTION[profile].k_low, ATTENTION[profile].k_high,
               "self_attn.k_norm.weight");
     add_range(b, DP_SYNTH_RESIDUAL_RANGE, h, 30, 200 - 10 * (layer % 6), "post_attention_layernorm.weight");
-    if (c->family == DF_FAMILY_DFLASH2) add_conv(b, c, "mlp_conv");
+    if (c->family == DFLASH_FAMILY_DFLASH2) add_conv(b, c, "mlp_conv");
     add_matrix(b, DP_SYNTH_MATRIX, f, h, 1.0f, "mlp.gate_proj.weight");
     add_matrix(b, DP_SYNTH_MATRIX, f, h, 1.0f, "mlp.up_proj.weight");
     add_matrix(b, DP_SYNTH_RESIDUAL_MATRIX, h, f, growth, "mlp.down_proj.weight");
@@ -272,7 +272,7 @@ static void add_layer(builder *b, const df_config *c, int layer, dp_synth_profil
 
 /* score = sum_j pred[j] h[j] succ[j]: codebooks of deviation 2 / r^(1/4), so that the sum is about 4 rms(h), and rms(h)
  * about 0.2. */
-static void add_selector(builder *b, const df_config *c, bool suffix) {
+static void add_selector(builder *b, const dflash_config *c, bool suffix) {
     const int64_t r = c->selector_rank, v = c->vocab;
     const float gain = 2.0f * sqrtf(sqrtf((float)r)); /* add_matrix divides by sqrt(r) */
     add_matrix(b, DP_SYNTH_MATRIX, r, c->hidden, 0.125f, "candidate_selector.hidden_projection.weight");
@@ -282,17 +282,17 @@ static void add_selector(builder *b, const df_config *c, bool suffix) {
                suffix ? "candidate_selector.successor_codebook.weight" : "candidate_selector.successor_codebook");
 }
 
-static void add_dspark_heads(builder *b, const df_config *c) {
+static void add_dspark_heads(builder *b, const dflash_config *c) {
     const int64_t h = c->hidden, r = c->markov_rank, v = c->vocab;
-    if (c->markov != DF_MARKOV_NONE) {
+    if (c->markov != DFLASH_MARKOV_NONE) {
         add_matrix(b, DP_SYNTH_MATRIX, v, r, sqrtf((float)r), "markov_head.markov_w1.weight"); /* rows of rms 1 */
         add_matrix(b, DP_SYNTH_MATRIX, v, r, 1.0f, "markov_head.markov_w2.weight");
     }
-    if (c->markov == DF_MARKOV_GATED) {
+    if (c->markov == DFLASH_MARKOV_GATED) {
         add_matrix(b, DP_SYNTH_MATRIX, r, h + r, 1.0f, "markov_head.gate_proj.weight");
         add_even(b, r, 0.5f, "markov_head.gate_proj.bias");
     }
-    if (c->markov == DF_MARKOV_RNN) {
+    if (c->markov == DFLASH_MARKOV_RNN) {
         add_matrix(b, DP_SYNTH_MATRIX, 3 * r, 2 * r + h, 1.0f, "markov_head.joint_proj.weight");
         add_even(b, 3 * r, 0.5f, "markov_head.joint_proj.bias");
     }
@@ -303,41 +303,41 @@ static void add_dspark_heads(builder *b, const df_config *c) {
 }
 
 /* Rows of rms 1.3 over a final norm of rms 1.2: logits deviate by about 2.3, whatever multiplies them later. */
-static void add_head(builder *b, const df_config *c) {
+static void add_head(builder *b, const dflash_config *c) {
     const float gain = 1.5f / (float)c->output_multiplier;
     dp_synth_tensor *head = add_matrix(b, DP_SYNTH_HEAD, c->vocab, c->hidden, gain, "lm_head.weight");
     if (head != NULL) head->tokens = c->selector_vocab != 0 ? c->selector_vocab : c->vocab;
 }
 
 /* Embedded blocks are small: rows of rms 1/4 after the scale, where that is not below 1. */
-static void add_embedding(builder *b, const df_config *c) {
+static void add_embedding(builder *b, const dflash_config *c) {
     const float scale = fabsf((float)c->input_embedding_scale);
     add_matrix(b, DP_SYNTH_MATRIX, c->vocab, c->hidden, 0.25f * sqrtf((float)c->hidden) / fmaxf(1.0f, scale),
                "embed_tokens.weight");
 }
 
-static df_status choose_outliers(dp_synth_plan *plan, df_error *err) {
+static dflash_status choose_outliers(dp_synth_plan *plan, dflash_error *err) {
     const uint64_t key = key_of(plan->seed, "residual outliers"), h = (uint64_t)plan->hidden;
     plan->outlier = calloc((size_t)h, sizeof *plan->outlier);
     if (plan->outlier == NULL) return df_fail_memory(err, "the outlier channels", (size_t)h * sizeof *plan->outlier);
     const uint64_t n = h / RESIDUAL_ODDS > MIN_RESIDUAL ? h / RESIDUAL_ODDS : MIN_RESIDUAL;
     for (uint64_t i = 0; i < n; i++) plan->outlier[draw(key, i) % h] = true; /* a repeat makes one fewer */
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
-                             dp_synth_plan *out, df_error *err) {
+dflash_status dp_synth_plan_make(const dflash_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
+                                 dp_synth_plan *out, dflash_error *err) {
     const bool suffix = (extras & DP_SYNTH_CODEBOOK_SUFFIX) != 0;
     *out = (dp_synth_plan){.profile = profile, .seed = seed, .hidden = config->hidden};
-    builder b = {.plan = out, .status = DF_OK, .err = err};
-    if (suffix && config->family != DF_FAMILY_DFLASH2) {
-        return df_fail(err, DF_ERR_REFUSED, "synth.extra",
+    builder b = {.plan = out, .status = DFLASH_OK, .err = err};
+    if (suffix && config->family != DFLASH_FAMILY_DFLASH2) {
+        return df_fail(err, DFLASH_ERR_REFUSED, "synth.extra",
                        "A suffix is asked for the codebooks' names, but the config describes a %s drafter, and only "
                        "dflash2 has codebooks. Leave --codebook-suffix (codebook_suffix in a case list) out.",
-                       df_family_name(config->family));
+                       dflash_family_name(config->family));
     }
     if (profile == DP_SYNTH_SHARP && !config->attention_bias) {
-        return df_fail(err, DF_ERR_REFUSED, "synth.profile",
+        return df_fail(err, DFLASH_ERR_REFUSED, "synth.profile",
                        "The profile sharp makes scores large by the biases of queries and keys: expected a config with "
                        "attention_bias true, found false. Set it, or choose another --profile.");
     }
@@ -346,12 +346,12 @@ df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_pr
     add_range(&b, DP_SYNTH_RANGE, h, 30, 200, "hidden_norm.weight");
     for (int layer = 0; layer < config->n_layers; layer++) add_layer(&b, config, layer, profile);
     add_range(&b, DP_SYNTH_RESIDUAL_RANGE, h, 40, 180, "norm.weight");
-    if (config->family == DF_FAMILY_DFLASH2) add_selector(&b, config, suffix);
-    if (config->family == DF_FAMILY_DSPARK) add_dspark_heads(&b, config);
+    if (config->family == DFLASH_FAMILY_DFLASH2) add_selector(&b, config, suffix);
+    if (config->family == DFLASH_FAMILY_DSPARK) add_dspark_heads(&b, config);
     if ((extras & DP_SYNTH_LM_HEAD) != 0) add_head(&b, config);
     if ((extras & DP_SYNTH_EMBED_TOKENS) != 0) add_embedding(&b, config);
-    if (b.status == DF_OK) b.status = choose_outliers(out, err);
-    if (b.status != DF_OK) dp_synth_plan_release(out);
+    if (b.status == DFLASH_OK) b.status = choose_outliers(out, err);
+    if (b.status != DFLASH_OK) dp_synth_plan_release(out);
     return b.status;
 }
 

@@ -63,8 +63,8 @@ typedef struct dp_synth_plan {
 /* `extras` is a sum of dp_synth_extra. Values follow the tensor's name, so an extra changes no other tensor. On failure
  * *out is empty. Codes: "synth.shape" when the config leaves a dimension open (no vocab_size), "synth.extra" for a
  * suffix without codebooks, "synth.profile" for sharp without attention biases. */
-df_status dp_synth_plan_make(const df_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
-                             dp_synth_plan *out, df_error *err);
+dflash_status dp_synth_plan_make(const dflash_config *config, uint64_t seed, dp_synth_profile profile, unsigned extras,
+                                 dp_synth_plan *out, dflash_error *err);
 void dp_synth_plan_release(dp_synth_plan *plan);
 
 /* Values [first, first + count) of the file's data, converted to `dtype`, into out. The same bits however the data is

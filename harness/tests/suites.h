@@ -57,9 +57,9 @@
     X(progress)                                                                                                        \
     X(printable)                                                                                                       \
     X(history)                                                                                                         \
-    X(looks)                                                                                                           \
+    X(page_style)                                                                                                      \
     X(pages)                                                                                                           \
-    X(story)                                                                                                           \
+    X(summary)                                                                                                         \
     X(kept_plots)                                                                                                      \
     X(plots)                                                                                                           \
     X(postmortem)                                                                                                      \

@@ -37,12 +37,12 @@ static dp_approx element(const conv *c, const dp_class_model *model, int half, c
     return dp_sum_products(&chain, &terms);
 }
 
-static df_status judge_half(dp_vectors_run *run, const conv *c, int half, const float *x, const dp_approx *dyn,
-                            const dp_approx *their_dyn, const float *got, const char *name) {
+static dflash_status judge_half(dp_vectors_run *run, const conv *c, int half, const float *x, const dp_approx *dyn,
+                                const dp_approx *their_dyn, const float *got, const char *name) {
     const int64_t dim[4] = {c->rows, c->hidden}, n = dim[0] * dim[1];
     dp_approx *want = dp_vector_take(run, n, sizeof *want), *their_want = dp_vector_take(run, n, sizeof *want);
     double *theirs;
-    if (want == NULL || their_want == NULL) return DF_ERR_MEMORY;
+    if (want == NULL || their_want == NULL) return DFLASH_ERR_MEMORY;
     TRY(dp_vector_read_doubles(run, name, dim, &theirs));
     for (int64_t i = 0; i < n; i++) {
         const int row = (int)(i / c->hidden), channel = (int)(i % c->hidden);
@@ -60,25 +60,26 @@ static df_status judge_half(dp_vectors_run *run, const conv *c, int half, const 
 }
 
 /* The kernels that prepare projects, and what it makes of them. */
-static df_status judge_prepare(dp_vectors_run *run, const conv *c, int layer, df_sublayer sublayer) {
+static dflash_status judge_prepare(dp_vectors_run *run, const conv *c, int layer, dflash_sublayer sublayer) {
     const int64_t in[4] = {c->rows, c->hidden}, wide[4] = {c->rows, 2, c->taps, c->groups};
     const int64_t n = in[0] * in[1], kernels = wide[0] * wide[1] * wide[2] * wide[3];
-    const bool attention = sublayer == DF_SUBLAYER_ATTENTION;
+    const bool attention = sublayer == DFLASH_SUBLAYER_ATTENTION;
     float *x, *y = dp_vector_take(run, n, sizeof *y), *dyn = dp_vector_take(run, kernels, sizeof *dyn);
     double *theirs;
     dp_approx *want, *their_want;
     dp_stage_values values = {.item = NULL};
-    if (y == NULL || dyn == NULL) return DF_ERR_MEMORY;
+    if (y == NULL || dyn == NULL) return DFLASH_ERR_MEMORY;
     TRY(dp_vector_read_floats(run, "prepare_x", in, &x));
     TRY(dp_vector_read_doubles(run, "prepare_dyn", wide, &theirs));
     TRY(dp_conv_prepare(run->draft, layer, sublayer, x, c->rows, y, dyn, run->err));
     dp_vector_formula formula = {
-        .stage = attention ? DF_STAGE_ATTN_CONV_DYN : DF_STAGE_MLP_CONV_DYN, .layer = layer, .values = &values};
+        .stage = attention ? DFLASH_STAGE_ATTN_CONV_DYN : DFLASH_STAGE_MLP_CONV_DYN, .layer = layer, .values = &values};
     memcpy(formula.dim, wide, sizeof wide);
-    df_status status = dp_vector_give(run, attention ? DF_STAGE_ATTN_NORM : DF_STAGE_MLP_NORM, layer, n, x, &values);
-    if (status == DF_OK) status = dp_vector_evaluate(run, &formula, &want, &their_want);
+    dflash_status status =
+        dp_vector_give(run, attention ? DFLASH_STAGE_ATTN_NORM : DFLASH_STAGE_MLP_NORM, layer, n, x, &values);
+    if (status == DFLASH_OK) status = dp_vector_evaluate(run, &formula, &want, &their_want);
     dp_stage_values_release(&values);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     dp_vector_value value = {.name = "prepare_dyn",
                              .bound = dp_bound_text(formula.stage, &run->model),
                              .got = dyn,
@@ -90,12 +91,12 @@ static df_status judge_prepare(dp_vectors_run *run, const conv *c, int layer, df
     return judge_half(run, c, 0, x, want, their_want, y, "prepare_y");
 }
 
-static df_status judge_finish(dp_vectors_run *run, const conv *c, int layer, df_sublayer sublayer) {
+static dflash_status judge_finish(dp_vectors_run *run, const conv *c, int layer, dflash_sublayer sublayer) {
     const int64_t in[4] = {c->rows, c->hidden}, wide[4] = {c->rows, 2, c->taps, c->groups};
     const int64_t n = in[0] * in[1], kernels = wide[0] * wide[1] * wide[2] * wide[3];
     float *x, *dyn, *y = dp_vector_take(run, n, sizeof *y);
     dp_approx *exact = dp_vector_take(run, kernels, sizeof *exact);
-    if (y == NULL || exact == NULL) return DF_ERR_MEMORY;
+    if (y == NULL || exact == NULL) return DFLASH_ERR_MEMORY;
     TRY(dp_vector_read_floats(run, "finish_x", in, &x));
     TRY(dp_vector_read_floats(run, "finish_dyn", wide, &dyn));
     TRY(dp_conv_finish(run->draft, layer, sublayer, x, dyn, c->rows, y, run->err));
@@ -103,7 +104,7 @@ static df_status judge_finish(dp_vectors_run *run, const conv *c, int layer, df_
     return judge_half(run, c, 1, x, exact, exact, y, "finish_y");
 }
 
-df_status dp_vectors_conv(dp_vectors_run *run) {
+dflash_status dp_vectors_conv(dp_vectors_run *run) {
     const char *word;
     int layer, kernel, group;
     int64_t dim[4];
@@ -112,18 +113,18 @@ df_status dp_vectors_conv(dp_vectors_run *run) {
     TRY(dp_vector_int(run->group, "group_size", &group, run->err));
     TRY(dp_vector_text(run->group, "sublayer", &word, run->err));
     TRY(dp_vector_shape(run->group, "prepare_x", dim, run->err));
-    const df_sublayer sublayer = strcmp(word, "attention") == 0 ? DF_SUBLAYER_ATTENTION : DF_SUBLAYER_MLP;
-    if (run->draft == NULL || layer < 0 || layer >= df_draft_config(run->draft)->n_layers ||
-        df_draft_config(run->draft)->conv_kernel != kernel || df_draft_config(run->draft)->conv_group != group ||
-        2 * kernel > MOST_TERMS)
+    const dflash_sublayer sublayer = strcmp(word, "attention") == 0 ? DFLASH_SUBLAYER_ATTENTION : DFLASH_SUBLAYER_MLP;
+    if (run->draft == NULL || layer < 0 || layer >= dflash_draft_config(run->draft)->n_layers ||
+        dflash_draft_config(run->draft)->conv_kernel != kernel ||
+        dflash_draft_config(run->draft)->conv_group != group || 2 * kernel > MOST_TERMS)
         return df_fail(
-            run->err, DF_ERR_REFUSED, "vectors.params",
+            run->err, DFLASH_ERR_REFUSED, "vectors.params",
             "%s is of layer %d with kernels of %d in groups of %d, which its checkpoint does not have. Write "
             "the vectors again.",
             run->group->path, layer, kernel, group);
-    const df_config *config = df_draft_config(run->draft);
-    const df_layer_weights *w = &run->witness->weights.layer[layer];
-    const conv c = {.weights = sublayer == DF_SUBLAYER_ATTENTION ? &w->attn_conv : &w->mlp_conv,
+    const dflash_config *config = dflash_draft_config(run->draft);
+    const df_layer_weights *w = &run->host_copy->weights.layer[layer];
+    const conv c = {.weights = sublayer == DFLASH_SUBLAYER_ATTENTION ? &w->attn_conv : &w->mlp_conv,
                     .rows = (int)dim[0],
                     .taps = kernel,
                     .groups = config->hidden / group,
@@ -138,18 +139,18 @@ df_status dp_vectors_conv(dp_vectors_run *run) {
 
 /* The table has the bits of both generations of transformers, and the factor as float32 holds it those of the formula.
  */
-df_status dp_vectors_yarn(dp_vectors_run *run) {
-    df_config config;
+dflash_status dp_vectors_yarn(dp_vectors_run *run) {
+    dflash_config config;
     char *text = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(run->group->params, "config"));
     if (text == NULL) return df_fail_memory(run->err, "a config", 0);
-    const df_status parsed = df_config_parse(text, strlen(text), run->group->path, &config, run->err);
+    const dflash_status parsed = df_config_parse(text, strlen(text), run->group->path, &config, run->err);
     cJSON_free(text);
-    if (parsed != DF_OK) return parsed;
+    if (parsed != DFLASH_OK) return parsed;
     const int64_t half = config.rope.rotary_dim / 2, table[4] = {half}, one[4] = {1};
     float *theirs, *ours = dp_vector_take(run, half, sizeof *ours);
     double *precise, *factor;
     int32_t *bits = dp_vector_take(run, half, sizeof *bits), *their_bits = dp_vector_take(run, half, sizeof *bits);
-    if (ours == NULL || bits == NULL || their_bits == NULL) return DF_ERR_MEMORY;
+    if (ours == NULL || bits == NULL || their_bits == NULL) return DFLASH_ERR_MEMORY;
     TRY(dp_vector_read_floats(run, "inv_freq", table, &theirs));
     TRY(dp_vector_read_doubles(run, "inv_freq_float64", table,
                                &precise)); /* theirs by their own formula: test_vectors.c */

@@ -11,7 +11,7 @@
 
 enum { PARAMS_TEXT = 1 << 16, VERSION = 1 };
 
-df_status dp_vectors_open(const char *path, dp_vectors_file *out, df_error *err) {
+dflash_status dp_vectors_open(const char *path, dp_vectors_file *out, dflash_error *err) {
     char kind[32], schema[32];
     int64_t version = 0;
     cJSON *provenance = NULL;
@@ -22,13 +22,13 @@ df_status dp_vectors_open(const char *path, dp_vectors_file *out, df_error *err)
     TRY(dp_h5_text_attribute(out->file, path, "kind", kind, sizeof kind, err));
     TRY(dp_h5_int_attribute(out->file, path, "schema_version", &version, 1, NULL, err));
     if (strcmp(schema, "dflash-parity") != 0 || strcmp(kind, "vectors") != 0 || version != VERSION)
-        return df_fail(err, DF_ERR_REFUSED, "vectors.kind",
+        return df_fail(err, DFLASH_ERR_REFUSED, "vectors.kind",
                        "%s: expected the schema \"dflash-parity\", version %d, of kind \"vectors\"; found \"%s\", "
                        "version %lld, \"%s\". Give what oracles/vectors.py wrote.",
                        path, VERSION, schema, (long long)version, kind);
-    const df_status status = dp_record_read(out->file, path, "/provenance", &provenance, err);
+    const dflash_status status = dp_record_read(out->file, path, "/provenance", &provenance, err);
     cJSON_Delete(provenance);
-    return status == DF_OK ? dp_h5_list(out->file, path, DP_VECTOR_MOST, &out->parts, err) : status;
+    return status == DFLASH_OK ? dp_h5_list(out->file, path, DP_VECTOR_MOST, &out->parts, err) : status;
 }
 
 void dp_vectors_close(dp_vectors_file *file) {
@@ -38,34 +38,35 @@ void dp_vectors_close(dp_vectors_file *file) {
     file->file = H5I_INVALID_HID;
 }
 
-df_status dp_vectors_groups(const dp_vectors_file *file, const char *part, dp_h5_names *out, df_error *err) {
+dflash_status dp_vectors_groups(const dp_vectors_file *file, const char *part, dp_h5_names *out, dflash_error *err) {
     hid_t group = H5I_INVALID_HID;
     *out = (dp_h5_names){.name = NULL};
     TRY(dp_h5_open_group(file->file, file->path, part, &group, err));
-    const df_status status = dp_h5_list(group, part, DP_VECTOR_MOST, out, err);
+    const dflash_status status = dp_h5_list(group, part, DP_VECTOR_MOST, out, err);
     H5Gclose(group);
     return status;
 }
 
-static df_status wrong_params(const dp_vector_group *group, const char *key, const char *expected, df_error *err) {
-    return df_fail(err, DF_ERR_REFUSED, "vectors.params",
+static dflash_status wrong_params(const dp_vector_group *group, const char *key, const char *expected,
+                                  dflash_error *err) {
+    return df_fail(err, DFLASH_ERR_REFUSED, "vectors.params",
                    "The params of %s have no \"%s\" that is %s. Write the file again with oracles/vectors.py.",
                    group->path, key, expected);
 }
 
-df_status dp_vector_open(const dp_vectors_file *file, const char *part, const char *name, dp_vector_group *out,
-                         df_error *err) {
+dflash_status dp_vector_open(const dp_vectors_file *file, const char *part, const char *name, dp_vector_group *out,
+                             dflash_error *err) {
     *out = (dp_vector_group){.group = H5I_INVALID_HID};
     snprintf(out->path, sizeof out->path, "%.*s/%.*s", DP_VECTOR_NAME - 1, part, DP_VECTOR_NAME - 1, name);
     TRY(dp_h5_open_group(file->file, file->path, out->path, &out->group, err));
     char *text = malloc(PARAMS_TEXT);
     if (text == NULL) return df_fail_memory(err, "the params of a group", PARAMS_TEXT);
-    const df_status status = dp_h5_text_attribute(out->group, out->path, "params", text, PARAMS_TEXT, err);
-    if (status == DF_OK) out->params = cJSON_ParseWithOpts(text, NULL, true);
+    const dflash_status status = dp_h5_text_attribute(out->group, out->path, "params", text, PARAMS_TEXT, err);
+    if (status == DFLASH_OK) out->params = cJSON_ParseWithOpts(text, NULL, true);
     free(text);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     if (!cJSON_IsObject(out->params))
-        return df_fail(err, DF_ERR_REFUSED, "vectors.params",
+        return df_fail(err, DFLASH_ERR_REFUSED, "vectors.params",
                        "The params of %s are no JSON object. Write the file again with oracles/vectors.py.", out->path);
     return dp_h5_list(out->group, out->path, DP_VECTOR_MOST, &out->names, err);
 }
@@ -83,17 +84,17 @@ const char *dp_vector_untaken(const dp_vector_group *group) {
     return NULL;
 }
 
-df_status dp_vector_text(const dp_vector_group *group, const char *key, const char **out, df_error *err) {
+dflash_status dp_vector_text(const dp_vector_group *group, const char *key, const char **out, dflash_error *err) {
     *out = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(group->params, key));
-    return *out != NULL ? DF_OK : wrong_params(group, key, "a string", err);
+    return *out != NULL ? DFLASH_OK : wrong_params(group, key, "a string", err);
 }
 
-df_status dp_vector_int(const dp_vector_group *group, const char *key, int *out, df_error *err) {
+dflash_status dp_vector_int(const dp_vector_group *group, const char *key, int *out, dflash_error *err) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(group->params, key);
     if (!cJSON_IsNumber(item) || item->valuedouble != (double)item->valueint)
         return wrong_params(group, key, "an integer", err);
     *out = item->valueint;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 bool dp_vector_has(const dp_vector_group *group, const char *name) {
@@ -103,66 +104,67 @@ bool dp_vector_has(const dp_vector_group *group, const char *name) {
 }
 
 /* Opens and describes a dataset of the group; close it. */
-static df_status describe(const dp_vector_group *group, const char *name, hid_t *dataset, dp_dataset_info *info,
-                          df_error *err) {
+static dflash_status describe(const dp_vector_group *group, const char *name, hid_t *dataset, dp_dataset_info *info,
+                              dflash_error *err) {
     char where[3 * DP_VECTOR_NAME];
     snprintf(where, sizeof where, "%s/%s", group->path, name);
     TRY(dp_h5_open_dataset(group->group, group->path, name, dataset, err));
-    const df_status status = dp_dataset_describe(*dataset, where, info, err);
-    if (status != DF_OK) H5Dclose(*dataset);
+    const dflash_status status = dp_dataset_describe(*dataset, where, info, err);
+    if (status != DFLASH_OK) H5Dclose(*dataset);
     return status;
 }
 
-df_status dp_vector_shape(const dp_vector_group *group, const char *name, int64_t dim[4], df_error *err) {
+dflash_status dp_vector_shape(const dp_vector_group *group, const char *name, int64_t dim[4], dflash_error *err) {
     dp_dataset_info info;
     hid_t dataset;
     TRY(describe(group, name, &dataset, &info, err));
     H5Dclose(dataset);
     for (int i = 0; i < 4; i++) dim[i] = i < info.rank ? info.dim[i] : 0;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status check_form(const dp_vector_group *group, const char *name, const dp_dataset_info *info,
-                            dp_logical dtype, const int64_t dim[4], df_error *err) {
+static dflash_status check_form(const dp_vector_group *group, const char *name, const dp_dataset_info *info,
+                                dp_logical dtype, const int64_t dim[4], dflash_error *err) {
     char wanted[DP_DIMS_TEXT], found[DP_DIMS_TEXT];
     int rank = 0;
     while (rank < 4 && dim[rank] != 0) rank++;
-    if (info->dtype == dtype && !info->sampled && dp_dims_equal(info->rank, info->dim, rank, dim)) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "vectors.dataset",
+    if (info->dtype == dtype && !info->sampled && dp_dims_equal(info->rank, info->dim, rank, dim)) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "vectors.dataset",
                    "%s/%s is %s%s %s; expected %s %s. Write the file again with oracles/vectors.py.", group->path, name,
                    info->sampled ? "sampled " : "", dp_logical_name(info->dtype),
                    dp_dims_text(info->rank, info->dim, found), dp_logical_name(dtype), dp_dims_text(rank, dim, wanted));
 }
 
-static df_status take(dp_vector_group *group, const char *name, dp_logical dtype, const int64_t dim[4], int64_t *count,
-                      double **out, df_error *err) {
+static dflash_status take(dp_vector_group *group, const char *name, dp_logical dtype, const int64_t dim[4],
+                          int64_t *count, double **out, dflash_error *err) {
     dp_dataset_info info;
     hid_t dataset;
     *out = NULL;
     TRY(describe(group, name, &dataset, &info, err));
-    df_status status = check_form(group, name, &info, dtype, dim, err);
-    if (status == DF_OK) {
+    dflash_status status = check_form(group, name, &info, dtype, dim, err);
+    if (status == DFLASH_OK) {
         *out = malloc((size_t)info.count * sizeof **out);
         if (*out == NULL) status = df_fail_memory(err, name, (size_t)info.count * sizeof **out);
     }
-    if (status == DF_OK) status = dp_dataset_read(dataset, name, &info, *out, err);
+    if (status == DFLASH_OK) status = dp_dataset_read(dataset, name, &info, *out, err);
     H5Dclose(dataset);
     *count = info.count;
     for (int i = 0; i < group->names.count; i++)
         if (strcmp(group->names.name[i], name) == 0) group->taken[i] = true;
-    if (status == DF_OK) return DF_OK;
+    if (status == DFLASH_OK) return DFLASH_OK;
     free(*out);
     *out = NULL;
     return status;
 }
 
-df_status dp_vector_doubles(dp_vector_group *group, const char *name, const int64_t dim[4], double **out,
-                            df_error *err) {
+dflash_status dp_vector_doubles(dp_vector_group *group, const char *name, const int64_t dim[4], double **out,
+                                dflash_error *err) {
     int64_t count;
     return take(group, name, DP_LOGICAL_F64, dim, &count, out, err);
 }
 
-df_status dp_vector_floats(dp_vector_group *group, const char *name, const int64_t dim[4], float **out, df_error *err) {
+dflash_status dp_vector_floats(dp_vector_group *group, const char *name, const int64_t dim[4], float **out,
+                               dflash_error *err) {
     int64_t count;
     double *value;
     *out = NULL;
@@ -170,10 +172,11 @@ df_status dp_vector_floats(dp_vector_group *group, const char *name, const int64
     *out = malloc((size_t)count * sizeof **out);
     for (int64_t i = 0; *out != NULL && i < count; i++) (*out)[i] = (float)value[i];
     free(value);
-    return *out != NULL ? DF_OK : df_fail_memory(err, name, (size_t)count * sizeof **out);
+    return *out != NULL ? DFLASH_OK : df_fail_memory(err, name, (size_t)count * sizeof **out);
 }
 
-df_status dp_vector_ints(dp_vector_group *group, const char *name, const int64_t dim[4], int32_t **out, df_error *err) {
+dflash_status dp_vector_ints(dp_vector_group *group, const char *name, const int64_t dim[4], int32_t **out,
+                             dflash_error *err) {
     int64_t count;
     double *value;
     *out = NULL;
@@ -181,5 +184,5 @@ df_status dp_vector_ints(dp_vector_group *group, const char *name, const int64_t
     *out = malloc((size_t)count * sizeof **out);
     for (int64_t i = 0; *out != NULL && i < count; i++) (*out)[i] = (int32_t)value[i];
     free(value);
-    return *out != NULL ? DF_OK : df_fail_memory(err, name, (size_t)count * sizeof **out);
+    return *out != NULL ? DFLASH_OK : df_fail_memory(err, name, (size_t)count * sizeof **out);
 }

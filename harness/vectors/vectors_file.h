@@ -22,10 +22,10 @@ typedef struct dp_vectors_file {
 } dp_vectors_file;
 
 /* Close *out whatever the outcome. Codes: those of store_h5.h and store_record.h, and "vectors.kind". */
-df_status dp_vectors_open(const char *path, dp_vectors_file *out, df_error *err);
+dflash_status dp_vectors_open(const char *path, dp_vectors_file *out, dflash_error *err);
 void dp_vectors_close(dp_vectors_file *file);
 /* The groups of a part ("conv"); release the names. */
-df_status dp_vectors_groups(const dp_vectors_file *file, const char *part, dp_h5_names *out, df_error *err);
+dflash_status dp_vectors_groups(const dp_vectors_file *file, const char *part, dp_h5_names *out, dflash_error *err);
 
 typedef struct dp_vector_group {
     char path[2 * DP_VECTOR_NAME];
@@ -36,23 +36,25 @@ typedef struct dp_vector_group {
 } dp_vector_group;
 
 /* Close *out whatever the outcome. Codes: those of store_h5.h, and "vectors.params". */
-df_status dp_vector_open(const dp_vectors_file *file, const char *part, const char *name, dp_vector_group *out,
-                         df_error *err);
+dflash_status dp_vector_open(const dp_vectors_file *file, const char *part, const char *name, dp_vector_group *out,
+                             dflash_error *err);
 void dp_vector_close(dp_vector_group *group);
 /* The first dataset that was never read; NULL when all were. */
 const char *dp_vector_untaken(const dp_vector_group *group);
 
 /* Members of the params: "vectors.params" when one is absent or of another type. */
-df_status dp_vector_text(const dp_vector_group *group, const char *key, const char **out, df_error *err);
-df_status dp_vector_int(const dp_vector_group *group, const char *key, int *out, df_error *err);
+dflash_status dp_vector_text(const dp_vector_group *group, const char *key, const char **out, dflash_error *err);
+dflash_status dp_vector_int(const dp_vector_group *group, const char *key, int *out, dflash_error *err);
 
 bool dp_vector_has(const dp_vector_group *group, const char *name);
 /* The shape of a dataset, which is not read by it; 0 behind its rank. */
-df_status dp_vector_shape(const dp_vector_group *group, const char *name, int64_t dim[4], df_error *err);
+dflash_status dp_vector_shape(const dp_vector_group *group, const char *name, int64_t dim[4], dflash_error *err);
 /* The values of a dataset, which must have this shape (up to the first 0 of dim); the caller frees them. */
-df_status dp_vector_doubles(dp_vector_group *group, const char *name, const int64_t dim[4], double **out,
-                            df_error *err);
-df_status dp_vector_floats(dp_vector_group *group, const char *name, const int64_t dim[4], float **out, df_error *err);
-df_status dp_vector_ints(dp_vector_group *group, const char *name, const int64_t dim[4], int32_t **out, df_error *err);
+dflash_status dp_vector_doubles(dp_vector_group *group, const char *name, const int64_t dim[4], double **out,
+                                dflash_error *err);
+dflash_status dp_vector_floats(dp_vector_group *group, const char *name, const int64_t dim[4], float **out,
+                               dflash_error *err);
+dflash_status dp_vector_ints(dp_vector_group *group, const char *name, const int64_t dim[4], int32_t **out,
+                             dflash_error *err);
 
 #endif

@@ -6,14 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-static df_status wrong_case(const dp_vectors_run *run, int index) {
-    return df_fail(run->err, DF_ERR_REFUSED, "vectors.params",
+static dflash_status wrong_case(const dp_vectors_run *run, int index) {
+    return df_fail(run->err, DFLASH_ERR_REFUSED, "vectors.params",
                    "Case %d of %s is not [row, policy, threshold, cap, accepted]. Write the vectors again.", index,
                    run->group->path);
 }
 
-static df_status window_options(const dp_vectors_run *run, const cJSON *entry, int index, int rows, int *row,
-                                df_window_options *out) {
+static dflash_status window_options(const dp_vectors_run *run, const cJSON *entry, int index, int rows, int *row,
+                                    dflash_window_options *out) {
     static const char *const policies[] = {"survival", "slot", "ladder"};
     const char *policy = cJSON_GetStringValue(cJSON_GetArrayItem(entry, 1));
     int which = 0;
@@ -24,29 +24,29 @@ static df_status window_options(const dp_vectors_run *run, const cJSON *entry, i
         !cJSON_IsNumber(accepted) || place->valueint < 0 || place->valueint >= rows)
         return wrong_case(run, index);
     *row = place->valueint;
-    *out = (df_window_options){.policy = (df_window_policy)which,
-                               .threshold = (float)threshold->valuedouble,
-                               .cap = cap->valueint,
-                               .accepted = accepted->valueint};
-    return DF_OK;
+    *out = (dflash_window_options){.policy = (dflash_window_policy)which,
+                                   .threshold = (float)threshold->valuedouble,
+                                   .cap = cap->valueint,
+                                   .accepted = accepted->valueint};
+    return DFLASH_OK;
 }
 
-static df_status judge_windows(dp_vectors_run *run) {
+static dflash_status judge_windows(dp_vectors_run *run) {
     const cJSON *cases = cJSON_GetObjectItemCaseSensitive(run->group->params, "cases"), *entry;
     const int64_t dim[4] = {cJSON_GetArraySize(cases)};
     int64_t shape[4];
     float *raw;
     int32_t *theirs, *ours = dp_vector_take(run, dim[0], sizeof *ours);
     int at = 0;
-    if (ours == NULL) return DF_ERR_MEMORY;
+    if (ours == NULL) return DFLASH_ERR_MEMORY;
     TRY(dp_vector_shape(run->group, "raw", shape, run->err));
     TRY(dp_vector_read_floats(run, "raw", shape, &raw));
     TRY(dp_vector_read_ints(run, "window", dim, &theirs));
     cJSON_ArrayForEach(entry, cases) {
-        df_window_options options;
+        dflash_window_options options;
         int row = 0, window = 0;
         TRY(window_options(run, entry, at, (int)shape[0], &row, &options));
-        TRY(df_verify_window(&options, raw + row * shape[1], (int)shape[1], &window, run->err));
+        TRY(dflash_verify_window(&options, raw + row * shape[1], (int)shape[1], &window, run->err));
         ours[at++] = window;
     }
     return dp_vector_equal(run, "window", dim, ours, theirs);
@@ -54,10 +54,10 @@ static df_status judge_windows(dp_vectors_run *run) {
 
 /* max(p - q, 0) / sum: one rounding of the difference, its share of the sum, one of the quotient. Sums are of float64,
  * whose order is not known here. */
-static df_status residual_formula(dp_vectors_run *run, const dp_class_model *m, const float *p, int n, const float *q,
-                                  const int32_t *candidate, int k, dp_approx *out) {
+static dflash_status residual_formula(dp_vectors_run *run, const dp_class_model *m, const float *p, int n,
+                                      const float *q, const int32_t *candidate, int k, dp_approx *out) {
     double *term = dp_vector_take(run, n, sizeof *term);
-    if (term == NULL) return DF_ERR_MEMORY;
+    if (term == NULL) return DFLASH_ERR_MEMORY;
     for (int i = 0; i < n; i++) out[i] = dp_exactly((double)p[i]);
     bool left = false;
     for (int i = 0; i < k; i++) {
@@ -74,10 +74,10 @@ static df_status residual_formula(dp_vectors_run *run, const dp_class_model *m, 
     }
     const dp_approx sum = dp_sum_products(&wide, &terms);
     for (int i = 0; i < n; i++) out[i] = left ? dp_div(m, out[i], sum) : dp_exactly((double)p[i]);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status judge_residual(dp_vectors_run *run) {
+static dflash_status judge_residual(dp_vectors_run *run) {
     int64_t target[4], proposal[4];
     float *p, *q;
     int32_t *candidate = NULL;
@@ -91,10 +91,10 @@ static df_status judge_residual(dp_vectors_run *run) {
     const int n = (int)target[0], k = (int)proposal[0];
     float *ours = dp_vector_take(run, n, sizeof *ours);
     dp_approx *want = dp_vector_take(run, n, sizeof *want), *their_want = dp_vector_take(run, n, sizeof *want);
-    if (ours == NULL || want == NULL || their_want == NULL) return DF_ERR_MEMORY;
+    if (ours == NULL || want == NULL || their_want == NULL) return DFLASH_ERR_MEMORY;
     /* host memory and float32, whatever the class */
-    const dp_class_model exact = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
-    TRY(df_residual(p, n, q, candidate, k, ours, run->err));
+    const dp_class_model exact = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
+    TRY(dflash_residual(p, n, q, candidate, k, ours, run->err));
     TRY(residual_formula(run, &exact, p, n, q, candidate, k, want));
     TRY(residual_formula(run, &run->reference, p, n, q, candidate, k, their_want));
     return dp_vector_judge(run, &(dp_vector_value){"residual",
@@ -106,7 +106,7 @@ static df_status judge_residual(dp_vectors_run *run) {
                                                    theirs});
 }
 
-static df_status judge_draws(dp_vectors_run *run) {
+static dflash_status judge_draws(dp_vectors_run *run) {
     int64_t dim[4];
     float *probability, *u;
     int32_t *theirs;
@@ -116,12 +116,12 @@ static df_status judge_draws(dp_vectors_run *run) {
     TRY(dp_vector_read_floats(run, "u", rows, &u));
     TRY(dp_vector_read_ints(run, "index", rows, &theirs));
     int32_t *ours = dp_vector_take(run, rows[0], sizeof *ours);
-    if (ours == NULL) return DF_ERR_MEMORY;
-    for (int64_t i = 0; i < rows[0]; i++) ours[i] = df_draw(probability + i * dim[1], (int)dim[1], u[i]);
+    if (ours == NULL) return DFLASH_ERR_MEMORY;
+    for (int64_t i = 0; i < rows[0]; i++) ours[i] = dflash_draw(probability + i * dim[1], (int)dim[1], u[i]);
     return dp_vector_equal(run, "index", rows, ours, theirs);
 }
 
-static df_status judge_acceptance(dp_vectors_run *run) {
+static dflash_status judge_acceptance(dp_vectors_run *run) {
     int64_t dim[4];
     float *u, *p, *q;
     int32_t *theirs;
@@ -131,12 +131,12 @@ static df_status judge_acceptance(dp_vectors_run *run) {
     TRY(dp_vector_read_floats(run, "q", dim, &q));
     TRY(dp_vector_read_ints(run, "accepted", dim, &theirs));
     int32_t *ours = dp_vector_take(run, dim[0], sizeof *ours);
-    if (ours == NULL) return DF_ERR_MEMORY;
-    for (int64_t i = 0; i < dim[0]; i++) ours[i] = df_accept_token(u[i], p[i], q[i]);
+    if (ours == NULL) return DFLASH_ERR_MEMORY;
+    for (int64_t i = 0; i < dim[0]; i++) ours[i] = dflash_accept_token(u[i], p[i], q[i]);
     return dp_vector_equal(run, "accepted", dim, ours, theirs);
 }
 
-static df_status judge_prefixes(dp_vectors_run *run) {
+static dflash_status judge_prefixes(dp_vectors_run *run) {
     int64_t dim[4];
     int32_t *draft, *target, *theirs;
     TRY(dp_vector_shape(run->group, "draft", dim, run->err));
@@ -145,16 +145,16 @@ static df_status judge_prefixes(dp_vectors_run *run) {
     TRY(dp_vector_read_ints(run, "target", dim, &target));
     TRY(dp_vector_read_ints(run, "length", rows, &theirs));
     int32_t *ours = dp_vector_take(run, rows[0], sizeof *ours);
-    if (ours == NULL) return DF_ERR_MEMORY;
+    if (ours == NULL) return DFLASH_ERR_MEMORY;
     for (int64_t i = 0; i < rows[0]; i++)
-        ours[i] = df_accepted_prefix(draft + i * dim[1], target + i * dim[1], (int)dim[1]);
+        ours[i] = dflash_accepted_prefix(draft + i * dim[1], target + i * dim[1], (int)dim[1]);
     return dp_vector_equal(run, "length", rows, ours, theirs);
 }
 
-df_status dp_vectors_verify(dp_vectors_run *run) {
+dflash_status dp_vectors_verify(dp_vectors_run *run) {
     static const struct {
         const char *name;
-        df_status (*judge)(dp_vectors_run *run);
+        dflash_status (*judge)(dp_vectors_run *run);
     } kinds[] = {{"windows", judge_windows},
                  {"residual", judge_residual},
                  {"draw", judge_draws},
@@ -163,7 +163,7 @@ df_status dp_vectors_verify(dp_vectors_run *run) {
     const char *name = run->group->path + strlen("verify/");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strncmp(name, kinds[i].name, strlen(kinds[i].name)) == 0) return kinds[i].judge(run);
-    return df_fail(run->err, DF_ERR_REFUSED, "vectors.part",
+    return df_fail(run->err, DFLASH_ERR_REFUSED, "vectors.part",
                    "%s is a group that nothing here judges. Use the version of dflash-parity that it was written for.",
                    run->group->path);
 }

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-df_status df_fail(df_error *err, df_status status, const char *code, const char *format, ...) {
+dflash_status df_fail(dflash_error *err, dflash_status status, const char *code, const char *format, ...) {
     if (err == NULL) return status;
     err->status = status;
     snprintf(err->code, sizeof err->code, "%s", code);
@@ -19,8 +19,8 @@ df_status df_fail(df_error *err, df_status status, const char *code, const char 
     return status;
 }
 
-df_status df_fail_memory(df_error *err, const char *what, size_t bytes) {
-    return df_fail(err, DF_ERR_MEMORY, "memory.exhausted",
+dflash_status df_fail_memory(dflash_error *err, const char *what, size_t bytes) {
+    return df_fail(err, DFLASH_ERR_MEMORY, "memory.exhausted",
                    "Out of memory: %zu bytes for %s could not be allocated. Free memory or use a smaller input.", bytes,
                    what);
 }

@@ -8,11 +8,11 @@
 
 enum { ALIGNMENT = 64 };
 
-static df_status host_alloc(void *owner, const char *what, size_t bytes, void **out, df_error *err) {
+static dflash_status host_alloc(void *owner, const char *what, size_t bytes, void **out, dflash_error *err) {
     (void)owner;
     const size_t padded = bytes / ALIGNMENT * ALIGNMENT + ALIGNMENT;
     *out = padded > bytes ? aligned_alloc(ALIGNMENT, padded) : NULL;
-    return *out != NULL ? DF_OK : df_fail_memory(err, what, bytes);
+    return *out != NULL ? DFLASH_OK : df_fail_memory(err, what, bytes);
 }
 
 static void host_release(void *owner, void *memory) {
@@ -20,40 +20,40 @@ static void host_release(void *owner, void *memory) {
     free(memory);
 }
 
-static df_status host_copy(void *owner, void *to, const void *from, size_t bytes, df_error *err) {
+static dflash_status host_copy(void *owner, void *to, const void *from, size_t bytes, dflash_error *err) {
     (void)owner;
     (void)err;
     if (bytes > 0) memmove(to, from, bytes);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status host_fill(void *owner, void *to, int byte, size_t bytes, df_error *err) {
+static dflash_status host_fill(void *owner, void *to, int byte, size_t bytes, dflash_error *err) {
     (void)owner;
     (void)err;
     if (bytes > 0) memset(to, byte, bytes);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status host_map(void *owner, void *to, size_t bytes, void **host, df_error *err) {
+static dflash_status host_map(void *owner, void *to, size_t bytes, void **host, dflash_error *err) {
     (void)owner;
     (void)bytes;
     (void)err;
     *host = to;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status host_unmap(void *owner, void *to, size_t bytes, df_error *err) {
+static dflash_status host_unmap(void *owner, void *to, size_t bytes, dflash_error *err) {
     (void)owner;
     (void)to;
     (void)bytes;
     (void)err;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status host_finish(void *owner, df_error *err) {
+static dflash_status host_finish(void *owner, dflash_error *err) {
     (void)owner;
     (void)err;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 const df_memory df_host_memory = {.host = true,

@@ -15,24 +15,24 @@ typedef struct df_memory {
     bool host;   /* the processor reads and writes it through the same pointers */
 
     /* `bytes` (0 is allowed) aligned to 64 bytes at least; `what` names it in the message of a failure. */
-    df_status (*alloc)(void *owner, const char *what, size_t bytes, void **out, df_error *err);
+    dflash_status (*alloc)(void *owner, const char *what, size_t bytes, void **out, dflash_error *err);
     void (*release)(void *owner, void *memory); /* NULL is allowed */
 
     /* The host's buffer is free for other use when they return. */
-    df_status (*upload)(void *owner, void *to, const void *from_host, size_t bytes, df_error *err);
-    df_status (*download)(void *owner, void *to_host, const void *from, size_t bytes, df_error *err);
+    dflash_status (*upload)(void *owner, void *to, const void *from_host, size_t bytes, dflash_error *err);
+    dflash_status (*download)(void *owner, void *to_host, const void *from, size_t bytes, dflash_error *err);
 
     /* Both ends in this memory; they may overlap. */
-    df_status (*copy)(void *owner, void *to, const void *from, size_t bytes, df_error *err);
-    df_status (*fill)(void *owner, void *to, int byte, size_t bytes, df_error *err);
+    dflash_status (*copy)(void *owner, void *to, const void *from, size_t bytes, dflash_error *err);
+    dflash_status (*fill)(void *owner, void *to, int byte, size_t bytes, dflash_error *err);
 
     /* A window for writing `bytes` at `to`: *host is `to` itself, or staging memory whose content unmap sends there.
      * One window at a time. */
-    df_status (*map)(void *owner, void *to, size_t bytes, void **host, df_error *err);
-    df_status (*unmap)(void *owner, void *to, size_t bytes, df_error *err);
+    dflash_status (*map)(void *owner, void *to, size_t bytes, void **host, dflash_error *err);
+    dflash_status (*unmap)(void *owner, void *to, size_t bytes, dflash_error *err);
 
     /* Waits for everything that was asked for; a failure that came late is reported here or by a download. */
-    df_status (*finish)(void *owner, df_error *err);
+    dflash_status (*finish)(void *owner, dflash_error *err);
 } df_memory;
 
 /* The processor's. */

@@ -39,7 +39,7 @@ struct df_pool {
 
 /* A forward is a hundred short batches, and waking a sleeper takes as long as a small one. So both sides look for some
  * tens of microseconds before they sleep. */
-enum { LOOKS = 4000 };
+enum { SPINS = 4000 };
 
 static void breathe(void) {
 #if defined(__x86_64__)
@@ -73,7 +73,7 @@ static bool has_news(df_pool *pool) { return unclaimed(atomic_load(&pool->ticket
 /* Returns when there is a task to claim, or the pool ends. A worker that goes to sleep says so before it looks for the
  * last time, and the caller announces before it looks for sleepers, so one of the two notices the other. */
 static void wait_for_news(df_pool *pool) {
-    for (int look = 0; look < LOOKS; look++) {
+    for (int look = 0; look < SPINS; look++) {
         if (has_news(pool)) return;
         breathe();
     }
@@ -99,7 +99,7 @@ static void *worker_main(void *argument) {
 
 /* The same handshake the other way: the caller says that it waits before it looks for the last time. */
 static void wait_for_tasks(df_pool *pool) {
-    for (int look = 0; look < LOOKS; look++) {
+    for (int look = 0; look < SPINS; look++) {
         if (atomic_load(&pool->pending) == 0) return;
         breathe();
     }
@@ -110,7 +110,7 @@ static void wait_for_tasks(df_pool *pool) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-df_status df_pool_create(int threads, df_pool **out, df_error *err) {
+dflash_status df_pool_create(int threads, df_pool **out, dflash_error *err) {
     *out = NULL;
     df_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) return df_fail_memory(err, "the thread pool", sizeof *pool);
@@ -129,16 +129,16 @@ df_status df_pool_create(int threads, df_pool **out, df_error *err) {
         *w = (worker){.pool = pool, .index = i};
         const int failure = pthread_create(&w->thread, NULL, worker_main, w);
         if (failure != 0) {
-            df_fail(err, DF_ERR_MEMORY, "threads.create",
+            df_fail(err, DFLASH_ERR_MEMORY, "threads.create",
                     "Thread %d of %d could not be started: %s. Ask for fewer threads or raise the process limit.",
                     i + 1, pool->threads, strerror(failure));
             df_pool_destroy(pool);
-            return DF_ERR_MEMORY;
+            return DFLASH_ERR_MEMORY;
         }
         pool->started++;
     }
     *out = pool;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void df_pool_destroy(df_pool *pool) {

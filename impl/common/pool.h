@@ -15,7 +15,7 @@ typedef struct df_pool df_pool;
 typedef void (*df_task_fn)(void *context, int task, int worker);
 
 /* threads 0: as many as the process can keep busy (processors.h). */
-df_status df_pool_create(int threads, df_pool **out, df_error *err);
+dflash_status df_pool_create(int threads, df_pool **out, dflash_error *err);
 void df_pool_destroy(df_pool *pool);
 int df_pool_threads(const df_pool *pool);
 

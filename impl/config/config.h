@@ -1,5 +1,5 @@
 /*
- * config.h - config.json to df_config, with every rule of where a key may live and what it may hold.
+ * config.h - config.json to dflash_config, with every rule of where a key may live and what it may hold.
  *
  * A key is looked up at the top level and in dflash_config; rope keys also in rope_parameters (transformers 5, possibly
  * nested per layer type) and rope_scaling (transformers 4). Found twice with different values it is refused, and so is
@@ -11,6 +11,7 @@
 #include "dflash.h"
 
 /* Parses the text of a config.json. `where` names it in messages (normally its path). */
-df_status df_config_parse(const char *text, size_t length, const char *where, df_config *out, df_error *err);
+dflash_status df_config_parse(const char *text, size_t length, const char *where, dflash_config *out,
+                              dflash_error *err);
 
 #endif

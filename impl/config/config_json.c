@@ -69,24 +69,24 @@ static size_t token_length(const char *text, size_t left) {
 
 /* Every byte is looked at, in strings and outside. In strings an escaped NUL is looked for as well: it would end a key
  * early in C and make it look like another. */
-static df_status check_text(const char *text, size_t length, const char *where, df_error *err) {
+static dflash_status check_text(const char *text, size_t length, const char *where, dflash_error *err) {
     bool in_string = false;
     for (size_t i = 0; i < length;) {
         size_t step = utf8_sequence((const unsigned char *)text + i, length - i);
         if (step == 0)
-            return df_fail(err, DF_ERR_REFUSED, "config.json.encoding",
+            return df_fail(err, DFLASH_ERR_REFUSED, "config.json.encoding",
                            "%s: the byte 0x%02x at offset %zu is not part of valid UTF-8. A config must be UTF-8 text; "
                            "write the file again as UTF-8 or fetch it again.",
                            where, (unsigned)(unsigned char)text[i], i);
         const bool escaped_nul = in_string && length - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0;
         if (text[i] == '\0' || escaped_nul)
-            return df_fail(err, DF_ERR_REFUSED, "config.json.nul",
+            return df_fail(err, DFLASH_ERR_REFUSED, "config.json.nul",
                            "%s: there is %s NUL character at offset %zu. A config must be text without one; "
                            "fetch the file again.",
                            where, escaped_nul ? "an escaped" : "a", i);
         if (in_string ? (unsigned char)text[i] < 0x20 : token_length(text + i, length - i) == 0)
             return df_fail(
-                err, DF_ERR_REFUSED, "config.json.syntax",
+                err, DFLASH_ERR_REFUSED, "config.json.syntax",
                 "%s: the character at offset %zu is not JSON (a number with a leading zero or without digits, "
                 "a control character in a string, a byte order mark, NaN, Infinity, a comment). Readers "
                 "differ in what they make of it; write strict JSON.",
@@ -99,7 +99,7 @@ static df_status check_text(const char *text, size_t length, const char *where, 
         if (text[i] == '"') in_string = !in_string;
         i += step;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -107,19 +107,19 @@ static int compare_names(const void *a, const void *b) {
 }
 
 /* Sorted rather than searched pair by pair: a hostile file can hold a million keys. */
-static df_status check_object(const cJSON *object, const char *where, df_error *err) {
+static dflash_status check_object(const cJSON *object, const char *where, dflash_error *err) {
     const size_t count = (size_t)cJSON_GetArraySize(object);
-    if (count < 2) return DF_OK;
+    if (count < 2) return DFLASH_OK;
     const char **names = malloc(count * sizeof *names);
     if (names == NULL) return df_fail_memory(err, "the keys of a config", count * sizeof *names);
     size_t n = 0;
     for (const cJSON *item = object->child; item != NULL; item = item->next) names[n++] = item->string;
     qsort(names, n, sizeof *names, compare_names);
-    df_status status = DF_OK;
-    for (size_t i = 1; i < n && status == DF_OK; i++)
+    dflash_status status = DFLASH_OK;
+    for (size_t i = 1; i < n && status == DFLASH_OK; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             status =
-                df_fail(err, DF_ERR_REFUSED, "config.json.duplicate",
+                df_fail(err, DFLASH_ERR_REFUSED, "config.json.duplicate",
                         "%s: the key \"%.80s\" appears twice in %s%.80s%s. Every key must appear once in its "
                         "object, because readers differ in which one they take; keep the one that the checkpoint was "
                         "trained with.",
@@ -130,52 +130,52 @@ static df_status check_object(const cJSON *object, const char *where, df_error *
 }
 
 /* The parser limits nesting to 1000 levels, which bounds this recursion. */
-static df_status check_duplicates(const cJSON *value, const char *where, df_error *err) {
+static dflash_status check_duplicates(const cJSON *value, const char *where, dflash_error *err) {
     if (cJSON_IsObject(value)) {
-        const df_status status = check_object(value, where, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = check_object(value, where, err);
+        if (status != DFLASH_OK) return status;
     }
     for (const cJSON *item = value->child; item != NULL; item = item->next) {
-        const df_status status = check_duplicates(item, where, err);
-        if (status != DF_OK) return status;
+        const dflash_status status = check_duplicates(item, where, err);
+        if (status != DFLASH_OK) return status;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status df_config_json_parse(const char *text, size_t length, const char *where, cJSON **out, df_error *err) {
+dflash_status df_config_json_parse(const char *text, size_t length, const char *where, cJSON **out, dflash_error *err) {
     *out = NULL;
     if (length > DF_LIMIT_CONFIG_BYTES)
-        return df_fail(err, DF_ERR_REFUSED, "config.file.size",
+        return df_fail(err, DFLASH_ERR_REFUSED, "config.file.size",
                        "%s: the file has %zu bytes, and a config may have at most %d. This is not a config.json; check "
                        "the path.",
                        where, length, DF_LIMIT_CONFIG_BYTES);
-    df_status status = check_text(text, length, where, err);
-    if (status != DF_OK) return status;
+    dflash_status status = check_text(text, length, where, err);
+    if (status != DFLASH_OK) return status;
 
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, length, &end, false);
     if (root == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "config.json.syntax",
+        return df_fail(err, DFLASH_ERR_REFUSED, "config.json.syntax",
                        "%s: not valid JSON at byte %zu of %zu. A config must be one JSON object (NaN, Infinity and "
                        "comments are not JSON); the file may be cut short, so fetch it again.",
                        where, (size_t)(end - text), length);
     while (end < text + length && strchr(" \t\r\n", *end) != NULL) end++;
     if (end != text + length)
-        status = df_fail(err, DF_ERR_REFUSED, "config.json.trailing",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "config.json.trailing",
                          "%s: the JSON value ends at byte %zu, but the file goes on to byte %zu. Nothing but white "
                          "space may follow; two files may have been joined, so fetch it again.",
                          where, (size_t)(end - text), length);
     else if (!cJSON_IsObject(root))
-        status = df_fail(err, DF_ERR_REFUSED, "config.json.shape",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "config.json.shape",
                          "%s: the file holds valid JSON that is not an object. A config must be one object of keys "
                          "and values; check the path.",
                          where);
     else
         status = check_duplicates(root, where, err);
-    if (status != DF_OK) {
+    if (status != DFLASH_OK) {
         cJSON_Delete(root);
         return status;
     }
     *out = root;
-    return DF_OK;
+    return DFLASH_OK;
 }

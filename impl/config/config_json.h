@@ -13,6 +13,6 @@
 #include <cjson/cJSON.h>
 
 /* The caller deletes *out with cJSON_Delete. */
-df_status df_config_json_parse(const char *text, size_t length, const char *where, cJSON **out, df_error *err);
+dflash_status df_config_json_parse(const char *text, size_t length, const char *where, cJSON **out, dflash_error *err);
 
 #endif

@@ -12,14 +12,14 @@
 /* Who reads or needs a key: families, and types of rope. */
 enum {
     NOBODY = 0,
-    DFLASH = 1 << DF_FAMILY_DFLASH,
-    DSPARK = 1 << DF_FAMILY_DSPARK,
-    DFLASH2 = 1 << DF_FAMILY_DFLASH2,
+    DFLASH = 1 << DFLASH_FAMILY_DFLASH,
+    DSPARK = 1 << DFLASH_FAMILY_DSPARK,
+    DFLASH2 = 1 << DFLASH_FAMILY_DFLASH2,
     ALL = DFLASH | DSPARK | DFLASH2,
     FIRST_ROPE = 8, /* 1 << FIRST_ROPE + type */
-    LINEAR = 1 << (FIRST_ROPE + DF_ROPE_LINEAR),
-    YARN = 1 << (FIRST_ROPE + DF_ROPE_YARN),
-    LLAMA3 = 1 << (FIRST_ROPE + DF_ROPE_LLAMA3),
+    LINEAR = 1 << (FIRST_ROPE + DFLASH_ROPE_LINEAR),
+    YARN = 1 << (FIRST_ROPE + DFLASH_ROPE_YARN),
+    LLAMA3 = 1 << (FIRST_ROPE + DFLASH_ROPE_LLAMA3),
     EVERY_ROPE = LINEAR | YARN | LLAMA3
 };
 
@@ -72,25 +72,25 @@ static const char *and_more(const phrases *list, char text[32]) {
 /* The bit of the config's rope type; every one where it names none that is known, which config_rope.c refuses. */
 static unsigned rope_reader(const df_config_doc *doc) {
     const char *type = NULL;
-    if (df_config_string(doc, &(df_key){"rope_type", "type", DF_IN_ROPE, false}, &type) != DF_OK) return EVERY_ROPE;
+    if (df_config_string(doc, &(df_key){"rope_type", "type", DF_IN_ROPE, false}, &type) != DFLASH_OK) return EVERY_ROPE;
     if (type == NULL) { /* a factor without a type is refused by config_rope.c as well */
         df_found factor;
-        const df_status status = df_config_find(doc, &(df_key){"factor", NULL, DF_IN_ROPE, false}, &factor);
-        return status != DF_OK || factor.item != NULL ? EVERY_ROPE : NOBODY;
+        const dflash_status status = df_config_find(doc, &(df_key){"factor", NULL, DF_IN_ROPE, false}, &factor);
+        return status != DFLASH_OK || factor.item != NULL ? EVERY_ROPE : NOBODY;
     }
-    for (int known = DF_ROPE_DEFAULT; known <= DF_ROPE_LLAMA3; known++)
-        if (strcmp(type, df_rope_type_name((df_rope_type)known)) == 0)
-            return known == DF_ROPE_DEFAULT ? NOBODY : 1u << (FIRST_ROPE + known);
+    for (int known = DFLASH_ROPE_DEFAULT; known <= DFLASH_ROPE_LLAMA3; known++)
+        if (strcmp(type, dflash_rope_type_name((dflash_rope_type)known)) == 0)
+            return known == DFLASH_ROPE_DEFAULT ? NOBODY : 1u << (FIRST_ROPE + known);
     return EVERY_ROPE;
 }
 
-static unsigned readers_of(const df_config_doc *doc, df_family family) {
+static unsigned readers_of(const df_config_doc *doc, dflash_family family) {
     df_config_doc quiet = *doc;
     quiet.err = NULL; /* whatever is wrong with the type is reported by config_rope.c */
     return 1u << family | rope_reader(&quiet);
 }
 
-df_status df_config_missing(const df_config_doc *doc, df_family family) {
+dflash_status df_config_missing(const df_config_doc *doc, dflash_family family) {
     const unsigned readers = readers_of(doc, family), rope = readers & EVERY_ROPE;
     phrases list = {0};
     for (size_t i = 0; i < N_ROWS; i++) {
@@ -108,16 +108,17 @@ df_status df_config_missing(const df_config_doc *doc, df_family family) {
         snprintf(phrase + used, sizeof phrase - used, ")");
         if (!present) add_phrase(&list, phrase);
     }
-    if (list.count == 0) return DF_OK;
+    if (list.count == 0) return DFLASH_OK;
     char more[32];
-    return df_fail(doc->err, DF_ERR_REFUSED, "config.key.missing",
-                   "%s: %s %s missing or null: %s%s. In brackets is where they are looked for. Their values are never "
-                   "guessed; add them to the config as the checkpoint was trained.",
-                   doc->where, list.count == 1 ? "a required key" : "required keys", list.count == 1 ? "is" : "are",
-                   list.text, and_more(&list, more));
+    return df_fail(
+        doc->err, DFLASH_ERR_REFUSED, "config.key.missing",
+        "%s: %s %s missing or null: %s%s. In reference spreads is where they are looked for. Their values are never "
+        "guessed; add them to the config as the checkpoint was trained.",
+        doc->where, list.count == 1 ? "a required key" : "required keys", list.count == 1 ? "is" : "are", list.text,
+        and_more(&list, more));
 }
 
-df_status df_config_unread(const df_config_doc *doc, df_family family) {
+dflash_status df_config_unread(const df_config_doc *doc, dflash_family family) {
     const unsigned readers = readers_of(doc, family);
     phrases unknown = {0}, changed = {0};
     for (int p = 0; p < DF_PLACE_COUNT; p++) {
@@ -142,10 +143,10 @@ df_status df_config_unread(const df_config_doc *doc, df_family family) {
             }
         }
     }
-    if (unknown.count + changed.count == 0) return DF_OK;
+    if (unknown.count + changed.count == 0) return DFLASH_OK;
     char more[32], more_changed[32];
     return df_fail(
-        doc->err, DF_ERR_REFUSED, "config.key.unread",
+        doc->err, DFLASH_ERR_REFUSED, "config.key.unread",
         "%s: the config has keys that nothing here reads, and that may change what the drafter computes: "
         "%s%s%s%s%s. A drafter that needs one of them is not supported, and without the key the config would "
         "describe another drafter: leave it in the config. A key that is known to change no arithmetic "
@@ -159,26 +160,27 @@ static bool says_nothing(const cJSON *item) {
            (cJSON_IsString(item) && strcmp(item->valuestring, "none") == 0);
 }
 
-df_status df_config_foreign(const df_config_doc *doc, df_family family) {
+dflash_status df_config_foreign(const df_config_doc *doc, dflash_family family) {
     phrases list = {0};
     for (size_t i = 0; i < N_ROWS; i++) {
         if ((rows[i].readers & ALL) == 0 || (rows[i].readers & 1u << family) != 0) continue;
         df_found found;
         const df_key key = {rows[i].name, NULL, rows[i].places, false};
-        const df_status status = df_config_find(doc, &key, &found);
-        if (status != DF_OK) return status;
+        const dflash_status status = df_config_find(doc, &key, &found);
+        if (status != DFLASH_OK) return status;
         if (found.item == NULL || says_nothing(found.item)) continue;
         char phrase[256], shown[DF_SHOWN_MAX];
         snprintf(phrase, sizeof phrase, "\"%s\" in %s is %s (%s)", found.name, found.place,
                  df_config_show(found.item, shown), rows[i].readers == DSPARK ? "dspark" : "dflash2");
         add_phrase(&list, phrase);
     }
-    if (list.count == 0) return DF_OK;
+    if (list.count == 0) return DFLASH_OK;
     char more[32];
-    return df_fail(doc->err, DF_ERR_REFUSED, "config.family.ambiguous",
-                   "%s: the config names a %s drafter, but has keys of another family, in brackets: %s%s. A backbone "
-                   "without a part that it was trained with computes something else. Find out as which family the "
-                   "checkpoint was trained, and write its architecture (or projector_type); do not delete the keys of "
-                   "a part that it was trained with.",
-                   doc->where, df_family_name(family), list.text, and_more(&list, more));
+    return df_fail(
+        doc->err, DFLASH_ERR_REFUSED, "config.family.ambiguous",
+        "%s: the config names a %s drafter, but has keys of another family, in reference spreads: %s%s. A backbone "
+        "without a part that it was trained with computes something else. Find out as which family the "
+        "checkpoint was trained, and write its architecture (or projector_type); do not delete the keys of "
+        "a part that it was trained with.",
+        doc->where, dflash_family_name(family), list.text, and_more(&list, more));
 }

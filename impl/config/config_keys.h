@@ -10,14 +10,14 @@
 
 /* Refuses a config in which keys are absent or null that its family, or its rope type, needs. The rope places of doc
  * must be open. Code: "config.key.missing". */
-df_status df_config_missing(const df_config_doc *doc, df_family family);
+dflash_status df_config_missing(const df_config_doc *doc, dflash_family family);
 
 /* Refuses a config with keys that are in no row of the table, that its rope type does not read, or that have another
  * value than the one that keeps the arithmetic. Code: "config.key.unread". */
-df_status df_config_unread(const df_config_doc *doc, df_family family);
+dflash_status df_config_unread(const df_config_doc *doc, dflash_family family);
 
 /* Refuses a config with something in a key that another family alone reads; null, false, 0 and "none" say that the part
  * is not there. Code: "config.family.ambiguous". */
-df_status df_config_foreign(const df_config_doc *doc, df_family family);
+dflash_status df_config_foreign(const df_config_doc *doc, dflash_family family);
 
 #endif

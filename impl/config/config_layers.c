@@ -40,16 +40,16 @@ __attribute__((format(printf, 3, 4))) static void note(layer_faults *faults, con
     va_end(arguments);
 }
 
-static df_status read_types(const df_config_doc *doc, df_config *out, layer_keys *keys) {
+static dflash_status read_types(const df_config_doc *doc, dflash_config *out, layer_keys *keys) {
     df_found found;
     const df_key key = {"layer_types", NULL, DF_IN_MODEL, false};
-    const df_status status = df_config_find(doc, &key, &found);
-    if (status != DF_OK || found.item == NULL) return status;
+    const dflash_status status = df_config_find(doc, &key, &found);
+    if (status != DFLASH_OK || found.item == NULL) return status;
     if (!cJSON_IsArray(found.item)) return df_config_wrong_type(doc, &found, "an array of layer types");
     keys->has_types = true;
     const int count = cJSON_GetArraySize(found.item);
     if (count != out->n_layers)
-        return df_fail(doc->err, DF_ERR_REFUSED, "config.layer_types.length",
+        return df_fail(doc->err, DFLASH_ERR_REFUSED, "config.layer_types.length",
                        "%s: \"layer_types\" in %s has %d entries, but \"num_hidden_layers\" is %d. There must be one "
                        "type a layer; write both as the checkpoint was trained.",
                        doc->where, found.place, count, out->n_layers);
@@ -59,34 +59,35 @@ static df_status read_types(const df_config_doc *doc, df_config *out, layer_keys
         out->layer[i].sliding = strcmp(item->valuestring, "sliding_attention") == 0;
         keys->any_sliding = keys->any_sliding || out->layer[i].sliding;
         if (!out->layer[i].sliding && strcmp(item->valuestring, "full_attention") != 0)
-            return df_fail(doc->err, DF_ERR_REFUSED, "config.layer_types.unknown",
+            return df_fail(doc->err, DFLASH_ERR_REFUSED, "config.layer_types.unknown",
                            "%s: \"layer_types\"[%d] in %s is \"%.60s\". Supported are full_attention and "
                            "sliding_attention; a drafter with another kind of layer is another program.",
                            doc->where, i, found.place, item->valuestring);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status read_switches(const df_config_doc *doc, layer_keys *keys) {
-    df_status status = df_config_bool(doc, &(df_key){"use_sliding_window", NULL, DF_IN_MODEL, false},
-                                      &keys->has_use_sliding, &keys->use_sliding);
-    if (status == DF_OK)
+static dflash_status read_switches(const df_config_doc *doc, layer_keys *keys) {
+    dflash_status status = df_config_bool(doc, &(df_key){"use_sliding_window", NULL, DF_IN_MODEL, false},
+                                          &keys->has_use_sliding, &keys->use_sliding);
+    if (status == DFLASH_OK)
         status =
             df_config_bool(doc, &(df_key){"use_swa", NULL, DF_IN_MODEL, false}, &keys->has_use_swa, &keys->use_swa);
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         status = df_config_integer(doc, &(df_key){"sliding_window", NULL, DF_IN_MODEL, false}, 1, DF_LIMIT_WINDOW,
                                    &keys->has_window, &keys->window);
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         status =
             df_config_bool(doc, &(df_key){"is_causal", NULL, DF_IN_MODEL, false}, &keys->has_is_causal, &keys->causal);
-    if (status == DF_OK)
+    if (status == DFLASH_OK)
         status =
             df_config_bool(doc, &(df_key){"is_causal", "causal", DF_IN_MODEL, false}, &keys->has_causal, &keys->causal);
     return status;
 }
 
 /* Without layer_types every layer is full, unless a switch says otherwise. */
-static df_status resolve_untyped(const df_config_doc *doc, df_config *out, layer_keys *keys, layer_faults *faults) {
+static dflash_status resolve_untyped(const df_config_doc *doc, dflash_config *out, layer_keys *keys,
+                                     layer_faults *faults) {
     if (keys->use_swa) {
         if (!keys->has_is_causal)
             note(faults, "config.causal.ambiguous",
@@ -94,13 +95,13 @@ static df_status resolve_untyped(const df_config_doc *doc, df_config *out, layer
                  "sliding layers causally and some do not, so \"is_causal\" must say it");
         keys->any_sliding = true;
         for (int i = 0; i < out->n_layers; i++) out->layer[i].sliding = true;
-        return DF_OK;
+        return DFLASH_OK;
     }
-    if (!keys->use_sliding || !keys->has_window) return DF_OK;
+    if (!keys->use_sliding || !keys->has_window) return DFLASH_OK;
     int64_t full_below = 28; /* the default of the reference's config class: layers from here on would slide */
-    const df_status status = df_config_integer(doc, &(df_key){"max_window_layers", NULL, DF_IN_MODEL, false}, 0,
-                                               INT32_MAX, NULL, &full_below);
-    if (status == DF_OK && full_below < out->n_layers)
+    const dflash_status status = df_config_integer(doc, &(df_key){"max_window_layers", NULL, DF_IN_MODEL, false}, 0,
+                                                   INT32_MAX, NULL, &full_below);
+    if (status == DFLASH_OK && full_below < out->n_layers)
         note(faults, "config.window.ambiguous",
              "there is no \"layer_types\", \"use_sliding_window\" is true and \"max_window_layers\" is %d with %d "
              "layers, so some readers would make the later layers slide and some none: \"layer_types\" must say it",
@@ -108,11 +109,12 @@ static df_status resolve_untyped(const df_config_doc *doc, df_config *out, layer
     return status;
 }
 
-static df_status resolve_window(const df_config_doc *doc, df_config *out, layer_keys *keys, layer_faults *faults) {
+static dflash_status resolve_window(const df_config_doc *doc, dflash_config *out, layer_keys *keys,
+                                    layer_faults *faults) {
     if (keys->has_types && keys->has_use_swa && keys->use_swa != keys->any_sliding)
         note(faults, "config.window.contradiction", "\"use_swa\" is %s, but \"layer_types\" has %s",
              keys->use_swa ? "true" : "false", keys->any_sliding ? "sliding layers" : "no sliding layer");
-    if (!keys->any_sliding && !keys->use_swa) return DF_OK;
+    if (!keys->any_sliding && !keys->use_swa) return DFLASH_OK;
     if (keys->has_use_sliding && !keys->use_sliding)
         note(faults, "config.window.contradiction",
              "\"use_sliding_window\" is false, and where layers slide it must be true");
@@ -122,26 +124,27 @@ static df_status resolve_window(const df_config_doc *doc, df_config *out, layer_
              "as false and drops the window, other engines keep it");
     /* The second spelling may confirm the window, but only where use_swa itself is in force does it give one. */
     bool stated = false;
-    const df_status status = df_config_integer(doc, &(df_key){"sliding_window", "swa_window_size", DF_IN_MODEL, false},
-                                               1, DF_LIMIT_WINDOW, &stated, &keys->window);
-    if (status != DF_OK) return status;
+    const dflash_status status =
+        df_config_integer(doc, &(df_key){"sliding_window", "swa_window_size", DF_IN_MODEL, false}, 1, DF_LIMIT_WINDOW,
+                          &stated, &keys->window);
+    if (status != DFLASH_OK) return status;
     if (!stated || (keys->has_types && !keys->has_window))
         note(faults, "config.window.missing",
              "\"sliding_window\", the width of the window of sliding layers (at least 1), is missing or null, and is "
              "never guessed");
     if (keys->any_sliding) out->sliding_window = (int32_t)keys->window;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status resolve_causality(const df_config_doc *doc, df_config *out, const layer_keys *keys,
-                                   layer_faults *faults) {
+static dflash_status resolve_causality(const df_config_doc *doc, dflash_config *out, const layer_keys *keys,
+                                       layer_faults *faults) {
     bool has_non_causal = false, non_causal = false;
-    const df_status status = df_config_bool(doc, &(df_key){"sliding_window_non_causal", NULL, DF_IN_MODEL, false},
-                                            &has_non_causal, &non_causal);
-    if (status != DF_OK) return status;
+    const dflash_status status = df_config_bool(doc, &(df_key){"sliding_window_non_causal", NULL, DF_IN_MODEL, false},
+                                                &has_non_causal, &non_causal);
+    if (status != DFLASH_OK) return status;
     const char *other = NULL; /* a key that some readers follow and the reference does not */
     for (int i = 0; i < out->n_layers; i++) {
-        df_layer_config *layer = &out->layer[i];
+        dflash_layer_config *layer = &out->layer[i];
         layer->window = layer->sliding ? out->sliding_window : 0;
         layer->causal = keys->has_is_causal ? keys->causal : layer->sliding;
         if (other != NULL) continue;
@@ -159,44 +162,44 @@ static df_status resolve_causality(const df_config_doc *doc, df_config *out, con
                                      : "being full",
                  other);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The one reference of dspark makes its masks itself: sliding layers are causal inside the block and see the whole of
  * it, full layers see everything. */
-static df_status require_reference_mask(const df_config_doc *doc, const df_config *out) {
+static dflash_status require_reference_mask(const df_config_doc *doc, const dflash_config *out) {
     for (int i = 0; i < out->n_layers; i++) {
-        const df_layer_config *layer = &out->layer[i];
+        const dflash_layer_config *layer = &out->layer[i];
         if (layer->causal != layer->sliding)
             return df_fail(
-                doc->err, DF_ERR_REFUSED, "config.dspark.mask",
+                doc->err, DFLASH_ERR_REFUSED, "config.dspark.mask",
                 "%s: layer %d is a %s layer and %s, but the reference of dspark runs sliding layers causally "
                 "and full layers not, whatever \"is_causal\" says. Nothing says what another mask computes, so "
                 "this drafter cannot be judged here; do not change the key.",
                 doc->where, i, layer->sliding ? "sliding" : "full", layer->causal ? "causal" : "not causal");
         if (layer->sliding && layer->window < out->block)
             return df_fail(
-                doc->err, DF_ERR_REFUSED, "config.dspark.mask",
+                doc->err, DFLASH_ERR_REFUSED, "config.dspark.mask",
                 "%s: \"sliding_window\" is %d, less than \"block_size\" %d, and the reference of dspark has no "
                 "window inside the block. Nothing says what such a window computes, so this drafter cannot be "
                 "judged here; do not change the keys.",
                 doc->where, layer->window, out->block);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status df_config_layers(const df_config_doc *doc, df_config *out) {
+dflash_status df_config_layers(const df_config_doc *doc, dflash_config *out) {
     layer_keys keys = {0};
     layer_faults faults = {0};
-    df_status status = read_types(doc, out, &keys);
-    if (status == DF_OK) status = read_switches(doc, &keys);
-    if (status == DF_OK && !keys.has_types) status = resolve_untyped(doc, out, &keys, &faults);
-    if (status == DF_OK) status = resolve_window(doc, out, &keys, &faults);
-    if (status == DF_OK) status = resolve_causality(doc, out, &keys, &faults);
-    if (status != DF_OK) return status;
-    if (faults.code == NULL) return out->family == DF_FAMILY_DSPARK ? require_reference_mask(doc, out) : DF_OK;
+    dflash_status status = read_types(doc, out, &keys);
+    if (status == DFLASH_OK) status = read_switches(doc, &keys);
+    if (status == DFLASH_OK && !keys.has_types) status = resolve_untyped(doc, out, &keys, &faults);
+    if (status == DFLASH_OK) status = resolve_window(doc, out, &keys, &faults);
+    if (status == DFLASH_OK) status = resolve_causality(doc, out, &keys, &faults);
+    if (status != DFLASH_OK) return status;
+    if (faults.code == NULL) return out->family == DFLASH_FAMILY_DSPARK ? require_reference_mask(doc, out) : DFLASH_OK;
     return df_fail(
-        doc->err, DF_ERR_REFUSED, faults.code,
+        doc->err, DFLASH_ERR_REFUSED, faults.code,
         "%s: %s. Write every key named here as the checkpoint was trained: another choice is another drafter.",
         doc->where, faults.text);
 }

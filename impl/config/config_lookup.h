@@ -32,7 +32,7 @@ typedef struct df_config_doc {
     const char *where;                      /* the file, for messages */
     const cJSON *object[DF_PLACE_COUNT];    /* NULL where the config has no such object */
     const char *place_name[DF_PLACE_COUNT]; /* "the top level", "dflash_config", ... */
-    df_error *err;
+    dflash_error *err;
 } df_config_doc;
 
 typedef struct df_key {
@@ -58,38 +58,40 @@ enum { DF_SHOWN_MAX = 96 };
 const char *df_config_show(const cJSON *item, char shown[DF_SHOWN_MAX]);
 
 /* Sets doc to the top level and to dflash_config. The rope places are empty until config_rope.c resolves them. */
-df_status df_config_doc_init(df_config_doc *doc, const cJSON *root, const char *where, df_error *err);
+dflash_status df_config_doc_init(df_config_doc *doc, const cJSON *root, const char *where, dflash_error *err);
 
 /* An object at the top level that may be absent or null. */
-df_status df_config_section(const df_config_doc *doc, const char *name, const cJSON **out);
+dflash_status df_config_section(const df_config_doc *doc, const char *name, const cJSON **out);
 
 /* Whether two values are the same: numbers as doubles. */
 bool df_config_same(const cJSON *a, const cJSON *b);
 
 /* The one value of a key. Codes: "config.key.missing", "config.key.conflict". */
-df_status df_config_find(const df_config_doc *doc, const df_key *key, df_found *found);
+dflash_status df_config_find(const df_config_doc *doc, const df_key *key, df_found *found);
 
 /* Typed forms. *value keeps its default when an optional key is absent; present may be NULL. Further codes:
  * "config.key.type", "config.key.range". */
-df_status df_config_integer(const df_config_doc *doc, const df_key *key, int64_t min, int64_t max, bool *present,
-                            int64_t *value);
-df_status df_config_number(const df_config_doc *doc, const df_key *key, df_range range, bool *present, double *value);
-df_status df_config_bool(const df_config_doc *doc, const df_key *key, bool *present, bool *value);
-df_status df_config_string(const df_config_doc *doc, const df_key *key, const char **value); /* NULL when absent */
+dflash_status df_config_integer(const df_config_doc *doc, const df_key *key, int64_t min, int64_t max, bool *present,
+                                int64_t *value);
+dflash_status df_config_number(const df_config_doc *doc, const df_key *key, df_range range, bool *present,
+                               double *value);
+dflash_status df_config_bool(const df_config_doc *doc, const df_key *key, bool *present, bool *value);
+dflash_status df_config_string(const df_config_doc *doc, const df_key *key, const char **value); /* NULL when absent */
 
-/* Many integers at once, each into an int32 field of df_config; an absent optional one leaves its field alone. */
+/* Many integers at once, each into an int32 field of dflash_config; an absent optional one leaves its field alone. */
 typedef struct df_integer_rule {
     df_key key;
     int32_t min, max;
-    size_t field; /* offsetof(df_config, ...) */
+    size_t field; /* offsetof(dflash_config, ...) */
 } df_integer_rule;
-df_status df_config_integers(const df_config_doc *doc, const df_integer_rule *rules, size_t count, df_config *out);
+dflash_status df_config_integers(const df_config_doc *doc, const df_integer_rule *rules, size_t count,
+                                 dflash_config *out);
 
 /* An array item or value that must be an integer in [min, max]; name and place are for the message. */
-df_status df_config_to_integer(const df_config_doc *doc, const df_found *found, int64_t min, int64_t max,
-                               int64_t *value);
+dflash_status df_config_to_integer(const df_config_doc *doc, const df_found *found, int64_t min, int64_t max,
+                                   int64_t *value);
 
 /* The usual refusal of a value of the wrong type. */
-df_status df_config_wrong_type(const df_config_doc *doc, const df_found *found, const char *expected);
+dflash_status df_config_wrong_type(const df_config_doc *doc, const df_found *found, const char *expected);
 
 #endif

@@ -207,13 +207,13 @@ static void visible_range(const df_attention_args *a, int row, int32_t *low, int
     *high = end;
 }
 
-df_status DF_CPU(attention)(df_engine *engine, const df_attention_args *args, df_error *err) {
+dflash_status DF_CPU(attention)(dflash_engine *engine, const df_attention_args *args, dflash_error *err) {
     const size_t worker_size = (size_t)args->head_dim * (DF_LANES + DF_TILE_OUTPUTS) + (size_t)args->keys * DF_LANES;
     const size_t padded = (worker_size + DF_LANES - 1) / DF_LANES * DF_LANES;
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     float *scratch = df_arena_floats(&engine->arena, padded * (size_t)df_pool_threads(engine->pool), err);
     int32_t *ranges = (int32_t *)df_arena_floats(&engine->arena, 2 * (size_t)args->rows, err);
-    if (scratch == NULL || ranges == NULL) return DF_ERR_MEMORY;
+    if (scratch == NULL || ranges == NULL) return DFLASH_ERR_MEMORY;
     attention_job job = {.args = args,
                          .low = ranges,
                          .high = ranges + args->rows,
@@ -224,5 +224,5 @@ df_status DF_CPU(attention)(df_engine *engine, const df_attention_args *args, df
     for (int row = 0; row < args->rows; row++) visible_range(args, row, &ranges[row], &ranges[args->rows + row]);
     df_pool_run(engine->pool, attention_task, &job, args->n_kv_heads * job.tiles);
     df_arena_rewind(&engine->arena, mark);
-    return DF_OK;
+    return DFLASH_OK;
 }

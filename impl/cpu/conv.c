@@ -24,9 +24,9 @@ static void conv_task(void *context, int task, int worker) {
     }
 }
 
-df_status DF_CPU(conv)(df_engine *engine, const df_conv_args *args, df_error *err) {
+dflash_status DF_CPU(conv)(dflash_engine *engine, const df_conv_args *args, dflash_error *err) {
     (void)err;
     df_conv_args job = *args;
     df_pool_run(engine->pool, conv_task, &job, args->rows);
-    return DF_OK;
+    return DFLASH_OK;
 }

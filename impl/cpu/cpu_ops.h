@@ -12,14 +12,15 @@
 #include "engine/backends.h"
 
 /* heads.c, compiled once for all of them. */
-df_status df_cpu_gather(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale, float *out,
-                        size_t stride, df_error *err);
-df_status df_cpu_topk(df_engine *engine, const df_topk_args *args, df_error *err);
-df_status df_cpu_choose(df_engine *engine, const df_choose_args *args, df_error *err);
-df_status df_cpu_score(df_engine *engine, const df_score_args *args, df_error *err);
-df_status df_cpu_markov_gate(df_engine *engine, const float *gate, int rank, float *embedding, df_error *err);
-df_status df_cpu_markov_cell(df_engine *engine, const float *joint, int rank, float *state, float *embedding,
-                             df_error *err);
+dflash_status df_cpu_gather(dflash_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale,
+                            float *out, size_t stride, dflash_error *err);
+dflash_status df_cpu_topk(dflash_engine *engine, const df_topk_args *args, dflash_error *err);
+dflash_status df_cpu_choose(dflash_engine *engine, const df_choose_args *args, dflash_error *err);
+dflash_status df_cpu_score(dflash_engine *engine, const df_score_args *args, dflash_error *err);
+dflash_status df_cpu_markov_gate(dflash_engine *engine, const float *gate, int rank, float *embedding,
+                                 dflash_error *err);
+dflash_status df_cpu_markov_cell(dflash_engine *engine, const float *joint, int rank, float *state, float *embedding,
+                                 dflash_error *err);
 
 #ifdef DF_ISA
 
@@ -27,20 +28,21 @@ df_status df_cpu_markov_cell(df_engine *engine, const float *joint, int rank, fl
 #define DF_CPU_PASTE(name, isa) DF_CPU_PASTE2(name, isa)
 #define DF_CPU(name) DF_CPU_PASTE(name, DF_ISA)
 
-df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                         df_error *err);
-df_status DF_CPU(rmsnorm)(df_engine *engine, const float *x, const float *weight, int rows, int n, float eps, float *y,
-                          df_error *err);
-df_status DF_CPU(rope)(df_engine *engine, const float *x, const float *cos_table, const float *sin_table, int rows,
-                       int heads, int head_dim, int rotary_dim, float *y, df_error *err);
-df_status DF_CPU(attention)(df_engine *engine, const df_attention_args *args, df_error *err);
-df_status DF_CPU(silu_mul)(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err);
-df_status DF_CPU(add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err);
-df_status DF_CPU(conv)(df_engine *engine, const df_conv_args *args, df_error *err);
-df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
-                            df_error *err);
-double DF_CPU(probe_fma)(df_engine *engine, int tasks, float *sink);
-double DF_CPU(probe_read)(df_engine *engine, const float *memory, size_t n, float *sink);
+dflash_status DF_CPU(matmul)(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                             float *y, dflash_error *err);
+dflash_status DF_CPU(rmsnorm)(dflash_engine *engine, const float *x, const float *weight, int rows, int n, float eps,
+                              float *y, dflash_error *err);
+dflash_status DF_CPU(rope)(dflash_engine *engine, const float *x, const float *cos_table, const float *sin_table,
+                           int rows, int heads, int head_dim, int rotary_dim, float *y, dflash_error *err);
+dflash_status DF_CPU(attention)(dflash_engine *engine, const df_attention_args *args, dflash_error *err);
+dflash_status DF_CPU(silu_mul)(dflash_engine *engine, const float *gate, const float *up, size_t n, float *y,
+                               dflash_error *err);
+dflash_status DF_CPU(add)(dflash_engine *engine, const float *a, const float *b, size_t n, float *y, dflash_error *err);
+dflash_status DF_CPU(conv)(dflash_engine *engine, const df_conv_args *args, dflash_error *err);
+dflash_status DF_CPU(scale_cap)(dflash_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                                dflash_error *err);
+double DF_CPU(probe_fma)(dflash_engine *engine, int tasks, float *sink);
+double DF_CPU(probe_read)(dflash_engine *engine, const float *memory, size_t n, float *sink);
 
 #endif
 #endif

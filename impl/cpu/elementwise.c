@@ -27,21 +27,23 @@ static void add_task(void *context, int task, int worker) {
     for (size_t i = first; i < end; i++) job->y[i] = job->a[i] + job->b[i];
 }
 
-static void run_pairs(df_engine *engine, df_task_fn fn, const float *a, const float *b, size_t n, float *y) {
+static void run_pairs(dflash_engine *engine, df_task_fn fn, const float *a, const float *b, size_t n, float *y) {
     pair_job job = {.a = a, .b = b, .n = n, .y = y};
     df_pool_run(engine->pool, fn, &job, (int)((n + ELEMENTS_PER_TASK - 1) / ELEMENTS_PER_TASK));
 }
 
-df_status DF_CPU(silu_mul)(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err) {
+dflash_status DF_CPU(silu_mul)(dflash_engine *engine, const float *gate, const float *up, size_t n, float *y,
+                               dflash_error *err) {
     (void)err;
     run_pairs(engine, silu_mul_task, gate, up, n, y);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status DF_CPU(add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err) {
+dflash_status DF_CPU(add)(dflash_engine *engine, const float *a, const float *b, size_t n, float *y,
+                          dflash_error *err) {
     (void)err;
     run_pairs(engine, add_task, a, b, n, y);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 typedef struct scale_job {
@@ -61,10 +63,10 @@ static void scale_cap_task(void *context, int task, int worker) {
         for (size_t i = first; i < end; i++) job->y[i] = job->x[i] * job->scale;
 }
 
-df_status DF_CPU(scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
-                            df_error *err) {
+dflash_status DF_CPU(scale_cap)(dflash_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                                dflash_error *err) {
     (void)err;
     scale_job job = {.x = x, .n = n, .scale = scale, .cap = cap, .y = y};
     df_pool_run(engine->pool, scale_cap_task, &job, (int)((n + ELEMENTS_PER_TASK - 1) / ELEMENTS_PER_TASK));
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -5,7 +5,7 @@
  * alone or among many, and absent rows are zeros that nobody reads. Weights stay in their own width and are widened a
  * segment at a time (exactly) into a small buffer that serves every row tile.
  *
- * Simulated narrow products (df_products) round both operands where they are laid out, the rows once packed and the
+ * Simulated narrow products (dflash_products) round both operands where they are laid out, the rows once packed and the
  * weights once widened; what multiplies them is the same, so products and sums stay float32 in the canonical order.
  */
 #include "cpu/cpu_ops.h"
@@ -27,7 +27,7 @@ typedef struct pack_job {
     const float *x; /* [rows, in] */
     int64_t in;
     int rows;
-    df_products products;
+    dflash_products products;
     float *packed; /* [tiles, in, DF_LANES] */
 } pack_job;
 
@@ -38,15 +38,15 @@ typedef struct matmul_job {
     const float *bias;
     const float *packed; /* [tiles, in, DF_LANES] */
     int rows, tiles;
-    df_products products; /* as far as it changes the weights */
-    int output_tasks;     /* tasks that one pass over the outputs is cut into */
+    dflash_products products; /* as far as it changes the weights */
+    int output_tasks;         /* tasks that one pass over the outputs is cut into */
     float *y;
 } matmul_job;
 
-static void round_operands(df_products products, float *value, int64_t n) {
-    if (products == DF_PRODUCTS_TF32)
+static void round_operands(dflash_products products, float *value, int64_t n) {
+    if (products == DFLASH_PRODUCTS_TF32)
         for (int64_t i = 0; i < n; i++) value[i] = df_round_to_tf32(value[i]);
-    if (products == DF_PRODUCTS_BF16)
+    if (products == DFLASH_PRODUCTS_BF16)
         for (int64_t i = 0; i < n; i++) value[i] = df_round_to_bf16(value[i]);
 }
 
@@ -62,7 +62,7 @@ static void pack_task(void *context, int task, int worker) {
         for (int lane = 0; lane < DF_LANES; lane++)
             for (int64_t i = k; i < end; i++) packed[i * DF_LANES + lane] = lane < lanes ? x[lane * job->in + i] : 0.0f;
     }
-    if (job->products != DF_PRODUCTS_F32) round_operands(job->products, packed, job->in * DF_LANES);
+    if (job->products != DFLASH_PRODUCTS_F32) round_operands(job->products, packed, job->in * DF_LANES);
 }
 
 /* Widens a whole chunk of one row, which starts at `from`; exact in every width. bf16 comes out split (tile_dot.h). */
@@ -174,7 +174,7 @@ static void matmul_outputs(const matmul_job *job, int first_tile, int64_t first_
     for (int t = 0; t < tiles; t++) df_tree_reset(&sum[t].tree);
     for (int64_t k = 0; k < DF_SEGMENT; k += CHUNK) {
         widen_rows(job, row, k, 0, DF_TILE_OUTPUTS, widened[0]);
-        if (job->products != DF_PRODUCTS_F32) round_widened(job, k, widened[0]);
+        if (job->products != DFLASH_PRODUCTS_F32) round_widened(job, k, widened[0]);
     }
     for (int64_t k = 0; k < in; k += DF_SEGMENT) {
         const int length = in - k < DF_SEGMENT ? (int)(in - k) : DF_SEGMENT;
@@ -190,7 +190,7 @@ static void matmul_outputs(const matmul_job *job, int first_tile, int64_t first_
                     continue;
                 }
                 if (t == 0) widen_rows(job, row, next, 0, DF_TILE_OUTPUTS, widened[1 - now]);
-                if (t == 0 && job->products != DF_PRODUCTS_F32) round_widened(job, next, widened[1 - now]);
+                if (t == 0 && job->products != DFLASH_PRODUCTS_F32) round_widened(job, next, widened[1 - now]);
                 df_tile_accumulate(w, WIDENED_ROW, x, length - c < CHUNK ? length - c : CHUNK, order, partial);
             }
             df_tile_push_next(&sum[t], (unsigned)(k / DF_SEGMENT), partial);
@@ -209,15 +209,15 @@ static void matmul_task(void *context, int task, int worker) {
         matmul_outputs(job, first_tile, o);
 }
 
-df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                         df_error *err) {
-    if (rows == 0) return DF_OK;
+dflash_status DF_CPU(matmul)(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                             float *y, dflash_error *err) {
+    if (rows == 0) return DFLASH_OK;
     const int tiles = (rows - 1) / DF_LANES + 1, passes = (tiles - 1) / TILES_PER_PASS + 1;
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
-    const df_products products = engine->options.products;
+    const dflash_products products = engine->options.products;
     pack_job pack = {.x = x, .in = w->in, .rows = rows, .products = products};
     pack.packed = df_arena_floats(&engine->arena, (size_t)tiles * (size_t)w->in * DF_LANES, err);
-    if (pack.packed == NULL) return DF_ERR_MEMORY;
+    if (pack.packed == NULL) return DFLASH_ERR_MEMORY;
     df_pool_run(engine->pool, pack_task, &pack, tiles);
     matmul_job job = {.w = w,
                       .stride = df_row_bytes(w->dtype, w->in),
@@ -227,10 +227,10 @@ df_status DF_CPU(matmul)(df_engine *engine, const df_matrix *w, const float *bia
                       .rows = rows,
                       .tiles = tiles,
                       /* bf16 weights are exact in either width: their fast path needs no rounding */
-                      .products = w->dtype == DF_BF16 ? DF_PRODUCTS_F32 : products,
+                      .products = w->dtype == DF_BF16 ? DFLASH_PRODUCTS_F32 : products,
                       .output_tasks = (int)((w->out - 1) / OUTPUTS_PER_TASK + 1),
                       .y = y};
     df_pool_run(engine->pool, matmul_task, &job, passes * job.output_tasks);
     df_arena_rewind(&engine->arena, mark);
-    return DF_OK;
+    return DFLASH_OK;
 }

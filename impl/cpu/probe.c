@@ -46,13 +46,13 @@ static void read_task(void *context, int task, int worker) {
     job->sink[task] = lane[0];
 }
 
-double DF_CPU(probe_fma)(df_engine *engine, int tasks, float *sink) {
+double DF_CPU(probe_fma)(dflash_engine *engine, int tasks, float *sink) {
     probe_job job = {.sink = sink};
     df_pool_run(engine->pool, fma_task, &job, tasks);
     return (double)tasks * FMA_ROUNDS * V16_OUTPUTS * DF_LANES;
 }
 
-double DF_CPU(probe_read)(df_engine *engine, const float *memory, size_t n, float *sink) {
+double DF_CPU(probe_read)(dflash_engine *engine, const float *memory, size_t n, float *sink) {
     probe_job job = {.memory = memory, .n = n / READ_TASKS, .sink = sink};
     df_pool_run(engine->pool, read_task, &job, READ_TASKS);
     return (double)READ_TASKS * (double)job.n * sizeof(float);

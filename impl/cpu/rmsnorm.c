@@ -48,10 +48,10 @@ static void norm_task(void *context, int task, int worker) {
     }
 }
 
-df_status DF_CPU(rmsnorm)(df_engine *engine, const float *x, const float *weight, int rows, int n, float eps, float *y,
-                          df_error *err) {
+dflash_status DF_CPU(rmsnorm)(dflash_engine *engine, const float *x, const float *weight, int rows, int n, float eps,
+                              float *y, dflash_error *err) {
     (void)err;
     norm_job job = {.x = x, .weight = weight, .rows = rows, .n = n, .eps = eps, .y = y};
     df_pool_run(engine->pool, norm_task, &job, (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK);
-    return DF_OK;
+    return DFLASH_OK;
 }

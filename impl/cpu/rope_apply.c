@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-df_status DF_CPU(rope)(df_engine *engine, const float *x, const float *cos_table, const float *sin_table, int rows,
-                       int heads, int head_dim, int rotary_dim, float *y, df_error *err) {
+dflash_status DF_CPU(rope)(dflash_engine *engine, const float *x, const float *cos_table, const float *sin_table,
+                           int rows, int heads, int head_dim, int rotary_dim, float *y, dflash_error *err) {
     (void)engine;
     (void)err;
     const int half = rotary_dim / 2;
@@ -22,5 +22,5 @@ df_status DF_CPU(rope)(df_engine *engine, const float *x, const float *cos_table
             y += head_dim;
         }
     }
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -1,7 +1,7 @@
 /* table.cu - the tables of operations of the CUDA classes, every one on its engine's device. They differ in their
  * products, and the fast one in its attention. */
 #include "cuda/common/device_scope.h"
-#include "cuda/persistent/resident.h"
+#include "cuda/persistent/persistent.h"
 
 namespace {
 
@@ -34,9 +34,9 @@ constexpr df_ops make_table(decltype(df_ops::matmul) matmul, decltype(df_ops::at
 } /* namespace */
 
 extern "C" {
-const df_ops df_cuda_ops_exact = make_table(on_device<df_cuda_matmul_resident>, on_device<df_cuda_attention>,
+const df_ops df_cuda_ops_exact = make_table(on_device<df_cuda_matmul_persistent>, on_device<df_cuda_attention>,
                                             on_device<df_cuda_round>, on_device<df_cuda_ingest>);
-const df_ops df_cuda_ops_fast = make_table(on_device<df_cuda_matmul_resident>, on_device<df_cuda_attention_fast>,
+const df_ops df_cuda_ops_fast = make_table(on_device<df_cuda_matmul_persistent>, on_device<df_cuda_attention_fast>,
                                            on_device<df_cuda_round>, on_device<df_cuda_ingest>);
 const df_ops df_cuda_ops_cublas =
     make_table(on_device<df_cuda_matmul_cublas>, on_device<df_cuda_attention>, nullptr, nullptr);

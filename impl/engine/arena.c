@@ -19,9 +19,9 @@ static const df_memory *memory_of(const df_arena *arena) {
 }
 
 /* All bits set is a quiet NaN in every element. */
-static df_status block_poison(const df_arena *arena, df_arena_block *block, df_error *err) {
+static dflash_status block_poison(const df_arena *arena, df_arena_block *block, dflash_error *err) {
     const df_memory *memory = memory_of(arena);
-    return arena->poison ? memory->fill(memory->owner, block->data, 0xff, block->size, err) : DF_OK;
+    return arena->poison ? memory->fill(memory->owner, block->data, 0xff, block->size, err) : DFLASH_OK;
 }
 
 static void block_destroy(const df_arena *arena, df_arena_block *block) {
@@ -30,7 +30,7 @@ static void block_destroy(const df_arena *arena, df_arena_block *block) {
     free(block);
 }
 
-static df_arena_block *block_create(const df_arena *arena, size_t size, df_error *err) {
+static df_arena_block *block_create(const df_arena *arena, size_t size, dflash_error *err) {
     const df_memory *memory = memory_of(arena);
     void *data = NULL;
     df_arena_block *block = malloc(sizeof *block);
@@ -38,7 +38,7 @@ static df_arena_block *block_create(const df_arena *arena, size_t size, df_error
         df_fail_memory(err, "scratch of a forward call", sizeof *block);
         return NULL;
     }
-    if (memory->alloc(memory->owner, "scratch of a forward call", size, &data, err) != DF_OK) {
+    if (memory->alloc(memory->owner, "scratch of a forward call", size, &data, err) != DFLASH_OK) {
         free(block);
         return NULL;
     }
@@ -55,20 +55,20 @@ void df_arena_release(df_arena *arena) {
     arena->in_use = arena->peak = 0;
 }
 
-df_status df_arena_reset(df_arena *arena, df_error *err) {
+dflash_status df_arena_reset(df_arena *arena, dflash_error *err) {
     if (arena->blocks != NULL && (arena->blocks->next != NULL || arena->peak > arena->blocks->size)) {
         const size_t size = arena->peak;
         df_arena_release(arena);
         arena->blocks = block_create(arena, size, err);
-        if (arena->blocks == NULL) return DF_ERR_MEMORY;
+        if (arena->blocks == NULL) return DFLASH_ERR_MEMORY;
     }
     arena->in_use = arena->peak = 0;
-    if (arena->blocks == NULL) return DF_OK;
+    if (arena->blocks == NULL) return DFLASH_OK;
     arena->blocks->used = 0;
     return block_poison(arena, arena->blocks, err);
 }
 
-float *df_arena_floats(df_arena *arena, size_t n, df_error *err) {
+float *df_arena_floats(df_arena *arena, size_t n, dflash_error *err) {
     if (n > (SIZE_MAX / 2) / sizeof(float)) {
         df_fail_memory(err, "scratch of a forward call", SIZE_MAX);
         return NULL;
@@ -78,7 +78,7 @@ float *df_arena_floats(df_arena *arena, size_t n, df_error *err) {
     if (block == NULL || block->size - block->used < bytes) {
         block = block_create(arena, bytes > SMALLEST_BLOCK ? bytes : SMALLEST_BLOCK, err);
         if (block == NULL) return NULL;
-        if (block_poison(arena, block, err) != DF_OK) {
+        if (block_poison(arena, block, err) != DFLASH_OK) {
             block_destroy(arena, block);
             return NULL;
         }

@@ -19,11 +19,11 @@ typedef struct df_arena {
 } df_arena;
 
 /* Gives everything back. Fails only when merging cannot allocate, or when a device cannot be poisoned. */
-df_status df_arena_reset(df_arena *arena, df_error *err);
+dflash_status df_arena_reset(df_arena *arena, dflash_error *err);
 void df_arena_release(df_arena *arena);
 
 /* `n` floats, aligned to 64 bytes, valid until the next reset. NULL with *err set when memory is exhausted. */
-float *df_arena_floats(df_arena *arena, size_t n, df_error *err);
+float *df_arena_floats(df_arena *arena, size_t n, dflash_error *err);
 
 /* A point to go back to: a rewind gives back what was handed out after its mark. */
 typedef struct df_arena_mark {

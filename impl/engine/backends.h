@@ -20,10 +20,11 @@ extern const df_ops df_cpu_ops_avx512;
 
 /* Codes: "engine.device" (no driver, no GPU, none of the number that the options name, or one that this build has no
  * code for), "engine.products", "engine.cublas", "memory.device", "device.failed". */
-df_status df_cuda_open(const df_engine_options *options, df_memory *memory, const df_ops **ops, df_error *err);
+dflash_status df_cuda_open(const dflash_engine_options *options, df_memory *memory, const df_ops **ops,
+                           dflash_error *err);
 /* Does nothing for a memory that df_cuda_open did not fill. */
 void df_cuda_close(df_memory *memory);
-void df_cuda_describe(const df_engine *engine, df_device_facts *out);
+void df_cuda_describe(const dflash_engine *engine, dflash_device_facts *out);
 
 #ifdef __cplusplus
 }

@@ -15,82 +15,82 @@ static bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f") && c
 #endif
 
 /* NULL when this machine cannot run that instruction set. */
-static const df_ops *cpu_ops_for(df_isa isa) {
+static const df_ops *cpu_ops_for(dflash_isa isa) {
 #if defined(__x86_64__)
-    if ((isa == DF_ISA_BEST || isa == DF_ISA_AVX512) && cpu_has_avx512()) return &df_cpu_ops_avx512;
-    if ((isa == DF_ISA_BEST || isa == DF_ISA_AVX2) && cpu_has_avx2()) return &df_cpu_ops_avx2;
+    if ((isa == DFLASH_ISA_BEST || isa == DFLASH_ISA_AVX512) && cpu_has_avx512()) return &df_cpu_ops_avx512;
+    if ((isa == DFLASH_ISA_BEST || isa == DFLASH_ISA_AVX2) && cpu_has_avx2()) return &df_cpu_ops_avx2;
 #endif
-    return isa == DF_ISA_BEST || isa == DF_ISA_GENERIC ? &df_cpu_ops_generic : NULL;
+    return isa == DFLASH_ISA_BEST || isa == DFLASH_ISA_GENERIC ? &df_cpu_ops_generic : NULL;
 }
 
-static df_status create_cpu(df_engine *engine, df_error *err) {
-    const df_engine_options *options = &engine->options;
-    if (options->numeric_class != DF_CLASS_EXACT)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
+static dflash_status create_cpu(dflash_engine *engine, dflash_error *err) {
+    const dflash_engine_options *options = &engine->options;
+    if (options->numeric_class != DFLASH_CLASS_EXACT)
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.class",
                        "The CPU backend computes the exact class alone: classes cublas and fast belong to the CUDA "
                        "backend. Ask for the exact class.");
     if (options->device != 0)
         return df_fail(
-            err, DF_ERR_ARGUMENT, "engine.device",
+            err, DFLASH_ERR_ARGUMENT, "engine.device",
             "The CPU backend has no devices to choose from: found device %d. Leave the number out, or ask for "
             "the CUDA backend.",
             options->device);
     engine->ops = cpu_ops_for(options->isa);
     engine->memory = df_host_memory;
     if (engine->ops == NULL)
-        return df_fail(err, DF_ERR_DEVICE, "engine.isa",
+        return df_fail(err, DFLASH_ERR_DEVICE, "engine.isa",
                        "This processor lacks the requested instruction set (%s). Leave the choice to the program.",
-                       options->isa == DF_ISA_AVX512 ? "AVX-512" : "AVX2 with FMA");
-    return DF_OK;
+                       options->isa == DFLASH_ISA_AVX512 ? "AVX-512" : "AVX2 with FMA");
+    return DFLASH_OK;
 }
 
-static df_status create_cuda(df_engine *engine, df_error *err) {
+static dflash_status create_cuda(dflash_engine *engine, dflash_error *err) {
 #ifdef DF_WITH_CUDA
     return df_cuda_open(&engine->options, &engine->memory, &engine->ops, err);
 #else
     (void)engine;
-    return df_fail(err, DF_ERR_DEVICE, "engine.backend",
+    return df_fail(err, DFLASH_ERR_DEVICE, "engine.backend",
                    "The CUDA backend is not part of this build: only the CPU backend can be created. Use the CPU "
                    "backend, or build where nvcc is on the PATH.");
 #endif
 }
 
-df_status df_engine_create(const df_engine_options *options, df_engine **out, df_error *err) {
+dflash_status dflash_engine_create(const dflash_engine_options *options, dflash_engine **out, dflash_error *err) {
     *out = NULL;
-    if ((unsigned)options->backend > DF_BACKEND_CUDA)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.backend",
+    if ((unsigned)options->backend > DFLASH_BACKEND_CUDA)
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.backend",
                        "The backend is cpu or cuda: found the value %d. Choose one of the two.", (int)options->backend);
-    if ((unsigned)options->numeric_class > DF_CLASS_FAST)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.class",
+    if ((unsigned)options->numeric_class > DFLASH_CLASS_FAST)
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.class",
                        "The class is exact, cublas or fast: found the value %d. Choose one of the three.",
                        (int)options->numeric_class);
-    if (options->products < DF_PRODUCTS_F32 || options->products > DF_PRODUCTS_BF16)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.products",
+    if (options->products < DFLASH_PRODUCTS_F32 || options->products > DFLASH_PRODUCTS_BF16)
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.products",
                        "Products are f32, tf32 or bf16: found the value %d. Choose one of the three.",
                        (int)options->products);
     if (options->threads < 0)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.threads",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.threads",
                        "The number of threads must be 0 (all cores) or more: found %d.", options->threads);
     if (options->device < 0)
-        return df_fail(err, DF_ERR_ARGUMENT, "engine.device",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.device",
                        "A device's number is 0 or more: found %d. Number 0 is the first that the process sees.",
                        options->device);
-    df_engine *engine = calloc(1, sizeof *engine);
+    dflash_engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL) return df_fail_memory(err, "the engine", sizeof *engine);
     engine->options = *options;
     engine->arena.poison = options->poison_scratch;
     engine->arena.memory = &engine->memory;
-    df_status status = options->backend == DF_BACKEND_CUDA ? create_cuda(engine, err) : create_cpu(engine, err);
-    if (status == DF_OK) status = df_pool_create(options->threads, &engine->pool, err);
-    if (status != DF_OK) {
-        df_engine_destroy(engine);
+    dflash_status status = options->backend == DFLASH_BACKEND_CUDA ? create_cuda(engine, err) : create_cpu(engine, err);
+    if (status == DFLASH_OK) status = df_pool_create(options->threads, &engine->pool, err);
+    if (status != DFLASH_OK) {
+        dflash_engine_destroy(engine);
         return status;
     }
     *out = engine;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-void df_engine_destroy(df_engine *engine) {
+void dflash_engine_destroy(dflash_engine *engine) {
     if (engine == NULL) return;
     df_pool_destroy(engine->pool);
     if (engine->memory.alloc != NULL) df_arena_release(&engine->arena);
@@ -101,21 +101,21 @@ void df_engine_destroy(df_engine *engine) {
 }
 
 static const char *const products_names[] = {
-    [DF_PRODUCTS_F32] = "f32", [DF_PRODUCTS_TF32] = "tf32", [DF_PRODUCTS_BF16] = "bf16"};
+    [DFLASH_PRODUCTS_F32] = "f32", [DFLASH_PRODUCTS_TF32] = "tf32", [DFLASH_PRODUCTS_BF16] = "bf16"};
 
-const char *df_products_name(df_products products) { return products_names[products]; }
+const char *dflash_products_name(dflash_products products) { return products_names[products]; }
 
-bool df_products_parse(const char *name, df_products *out) {
-    for (int i = DF_PRODUCTS_F32; i <= DF_PRODUCTS_BF16; i++)
+bool dflash_products_parse(const char *name, dflash_products *out) {
+    for (int i = DFLASH_PRODUCTS_F32; i <= DFLASH_PRODUCTS_BF16; i++)
         if (strcmp(name, products_names[i]) == 0) {
-            *out = (df_products)i;
+            *out = (dflash_products)i;
             return true;
         }
     return false;
 }
 
-int df_engine_threads(const df_engine *engine) { return df_pool_threads(engine->pool); }
-const char *df_engine_isa(const df_engine *engine) { return engine->ops->name; }
+int dflash_engine_threads(const dflash_engine *engine) { return df_pool_threads(engine->pool); }
+const char *dflash_engine_isa(const dflash_engine *engine) { return engine->ops->name; }
 
 static double seconds(void) {
     struct timespec now;
@@ -123,19 +123,19 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-df_status df_engine_probe(df_engine *engine, df_machine *out, df_error *err) {
-    *out = (df_machine){.macs_per_second = 0.0};
+dflash_status dflash_engine_probe(dflash_engine *engine, dflash_machine *out, dflash_error *err) {
+    *out = (dflash_machine){.macs_per_second = 0.0};
     if (engine->ops->probe != NULL) return engine->ops->probe(engine, out, err);
     enum { TRIES = 7, SINKS = 64 };
     const size_t n = (size_t)128 << 20; /* floats: past every cache */
     const int tasks = 4 * df_pool_threads(engine->pool);
     float *sink = malloc((size_t)(tasks > SINKS ? tasks : SINKS) * sizeof *sink), *memory = malloc(n * sizeof *memory);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (sink == NULL || memory == NULL)
         status = df_fail_memory(err, "the memory probe", n * sizeof *memory);
     else
         memset(memory, 1, n * sizeof *memory); /* not zeros: untouched pages would all be one page of the cache */
-    for (int i = 0; status == DF_OK && i < TRIES; i++) {
+    for (int i = 0; status == DFLASH_OK && i < TRIES; i++) {
         double start = seconds();
         const double macs = engine->ops->probe_fma(engine, tasks, sink) / (seconds() - start);
         start = seconds();
@@ -148,43 +148,46 @@ df_status df_engine_probe(df_engine *engine, df_machine *out, df_error *err) {
     return status;
 }
 
-df_status df_engine_alloc(df_engine *engine, size_t n, float **out, df_error *err) {
+dflash_status dflash_engine_alloc(dflash_engine *engine, size_t n, float **out, dflash_error *err) {
     void *memory = NULL;
     *out = NULL;
     if (n > SIZE_MAX / 2 / sizeof(float)) return df_fail_memory(err, "a buffer", SIZE_MAX);
-    const df_status status = engine->memory.alloc(engine->memory.owner, "a buffer", n * sizeof(float), &memory, err);
+    const dflash_status status =
+        engine->memory.alloc(engine->memory.owner, "a buffer", n * sizeof(float), &memory, err);
     *out = memory;
     return status;
 }
 
-void df_engine_free(df_engine *engine, float *buffer) { engine->memory.release(engine->memory.owner, buffer); }
+void dflash_engine_free(dflash_engine *engine, float *buffer) { engine->memory.release(engine->memory.owner, buffer); }
 
-df_status df_engine_upload(df_engine *engine, float *to, const float *from_host, size_t n, df_error *err) {
+dflash_status dflash_engine_upload(dflash_engine *engine, float *to, const float *from_host, size_t n,
+                                   dflash_error *err) {
     return engine->memory.upload(engine->memory.owner, to, from_host, n * sizeof(float), err);
 }
 
-df_status df_engine_download(df_engine *engine, float *to_host, const float *from, size_t n, df_error *err) {
+dflash_status dflash_engine_download(dflash_engine *engine, float *to_host, const float *from, size_t n,
+                                     dflash_error *err) {
     return engine->memory.download(engine->memory.owner, to_host, from, n * sizeof(float), err);
 }
 
-df_status df_engine_finish(df_engine *engine, df_error *err) {
+dflash_status dflash_engine_finish(dflash_engine *engine, dflash_error *err) {
     return engine->memory.finish(engine->memory.owner, err);
 }
 
-bool df_engine_on_host(const df_engine *engine) { return engine->memory.host; }
+bool dflash_engine_on_host(const dflash_engine *engine) { return engine->memory.host; }
 
-static const char *const backend_names[] = {[DF_BACKEND_CPU] = "cpu", [DF_BACKEND_CUDA] = "cuda"};
+static const char *const backend_names[] = {[DFLASH_BACKEND_CPU] = "cpu", [DFLASH_BACKEND_CUDA] = "cuda"};
 static const char *const class_names[] = {
-    [DF_CLASS_EXACT] = "exact", [DF_CLASS_CUBLAS] = "cublas", [DF_CLASS_FAST] = "fast"};
+    [DFLASH_CLASS_EXACT] = "exact", [DFLASH_CLASS_CUBLAS] = "cublas", [DFLASH_CLASS_FAST] = "fast"};
 
-const char *df_backend_name(df_backend backend) { return backend_names[backend]; }
-const char *df_class_name(df_class numeric_class) { return class_names[numeric_class]; }
+const char *dflash_backend_name(dflash_backend backend) { return backend_names[backend]; }
+const char *dflash_class_name(dflash_class numeric_class) { return class_names[numeric_class]; }
 
-void df_engine_describe(const df_engine *engine, df_device_facts *out) {
-    *out = (df_device_facts){.backend = df_backend_name(engine->options.backend),
-                             .numeric_class = df_class_name(engine->options.numeric_class),
-                             .products = df_products_name(engine->options.products)};
+void dflash_engine_describe(const dflash_engine *engine, dflash_device_facts *out) {
+    *out = (dflash_device_facts){.backend = dflash_backend_name(engine->options.backend),
+                                 .numeric_class = dflash_class_name(engine->options.numeric_class),
+                                 .products = dflash_products_name(engine->options.products)};
 #ifdef DF_WITH_CUDA
-    if (engine->options.backend == DF_BACKEND_CUDA) df_cuda_describe(engine, out);
+    if (engine->options.backend == DFLASH_BACKEND_CUDA) df_cuda_describe(engine, out);
 #endif
 }

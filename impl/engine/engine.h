@@ -1,5 +1,5 @@
 /*
- * engine.h - what stands behind df_engine: a table of operations, the memory that they work in, threads, scratch.
+ * engine.h - what stands behind dflash_engine: a table of operations, the memory that they work in, threads, scratch.
  */
 #ifndef DF_ENGINE_H
 #define DF_ENGINE_H
@@ -8,8 +8,8 @@
 #include "common/pool.h"
 #include "engine/ops.h"
 
-struct df_engine {
-    df_engine_options options;
+struct dflash_engine {
+    dflash_engine_options options;
     const df_ops *ops;
     df_memory memory; /* where the operations' buffers live */
     df_pool *pool;

@@ -93,7 +93,7 @@ typedef struct df_score_args {
 
 /* One block over a cache: what run_layer does for every layer of draft.c, and the last norm. */
 typedef struct df_round_args {
-    const df_config *config;
+    const dflash_config *config;
     const df_weights *weights;
     const float *noise;     /* [B, H] */
     const float *cos, *sin; /* [B, rotary_dim / 2] */
@@ -105,9 +105,9 @@ typedef struct df_round_args {
     float *out;          /* [B, H] */
 } df_round_args;
 
-/* Context rows into a cache: what df_ingest_taps or df_ingest_ctx of draft.c do. */
+/* Context rows into a cache: what dflash_ingest_taps or dflash_ingest_ctx of draft.c do. */
 typedef struct df_ingest_args {
-    const df_config *config;
+    const dflash_config *config;
     const df_weights *weights;
     const float *taps;      /* [rows, T H]; NULL: the features are given */
     const float *features;  /* [rows, H] */
@@ -122,72 +122,74 @@ typedef struct df_ops {
 
     /* y[rows, out] = x[rows, in] W^T + bias; bias [out] or NULL. Sums over `in` in canonical order (canon.h), the bias
      * added last. */
-    df_status (*matmul)(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                        df_error *err);
+    dflash_status (*matmul)(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                            float *y, dflash_error *err);
 
     /* y = weight * (x * (1 / sqrt(mean(x^2) + eps))) over each of `rows` rows of n values; the sum of squares in
      * canonical order. */
-    df_status (*rmsnorm)(df_engine *engine, const float *x, const float *weight, int rows, int n, float eps, float *y,
-                         df_error *err);
+    dflash_status (*rmsnorm)(dflash_engine *engine, const float *x, const float *weight, int rows, int n, float eps,
+                             float *y, dflash_error *err);
 
     /* Rotates the first rotary_dim values of every head, half-split: (a, b) -> (a c - b s, b c + a s), each as
      * fma(second product, product rounded first). cos, sin [rows, rotary_dim / 2]; x, y [rows, heads, head_dim]. */
-    df_status (*rope)(df_engine *engine, const float *x, const float *cos_table, const float *sin_table, int rows,
-                      int heads, int head_dim, int rotary_dim, float *y, df_error *err);
+    dflash_status (*rope)(dflash_engine *engine, const float *x, const float *cos_table, const float *sin_table,
+                          int rows, int heads, int head_dim, int rotary_dim, float *y, dflash_error *err);
 
     /* softmax(q k^T / sqrt(hd)) v over the visible keys. Scores and weighted sums in canonical order, the latter cut by
      * absolute position; a key that is not visible takes no part, whatever it holds. */
-    df_status (*attention)(df_engine *engine, const df_attention_args *args, df_error *err);
+    dflash_status (*attention)(dflash_engine *engine, const df_attention_args *args, dflash_error *err);
 
     /* y = silu(gate) * up; y may be gate or up. */
-    df_status (*silu_mul)(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err);
+    dflash_status (*silu_mul)(dflash_engine *engine, const float *gate, const float *up, size_t n, float *y,
+                              dflash_error *err);
 
     /* y = a + b; y may be a or b. */
-    df_status (*add)(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err);
+    dflash_status (*add)(dflash_engine *engine, const float *a, const float *b, size_t n, float *y, dflash_error *err);
 
     /* From y[p][c] = +0, for o = 0 .. min(kernel - 1, p) in this order: y = fma(base[o][c], x[p - o][c], y), then
      * y = fma(dyn[p][o][c / group], x[p - o][c], y). Taps that would reach before row 0 take no part. */
-    df_status (*conv)(df_engine *engine, const df_conv_args *args, df_error *err);
+    dflash_status (*conv)(dflash_engine *engine, const df_conv_args *args, dflash_error *err);
 
     /* y = x * scale, then, when cap > 0, y = cap tanh(y / cap), every step rounded; y may be x. */
-    df_status (*scale_cap)(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
-                           df_error *err);
+    dflash_status (*scale_cap)(dflash_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                               dflash_error *err);
 
     /* out row i = row ids[i] of the table, widened, times scale; rows of `out` are `stride` floats apart. `ids` is in
      * the engine's memory; an id outside the table stands for row 0, so that a choice that is refused later reads
      * nothing else. */
-    df_status (*gather)(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale, float *out,
-                        size_t stride, df_error *err);
+    dflash_status (*gather)(dflash_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale,
+                            float *out, size_t stride, dflash_error *err);
 
     /* The k best values of each of n rows (topk.h), then their columns by way of `ids` (NULL: as they are). A row that
      * has none is refused here or in its choice: see df_choice. */
-    df_status (*topk)(df_engine *engine, const df_topk_args *args, df_error *err);
+    dflash_status (*topk)(dflash_engine *engine, const df_topk_args *args, dflash_error *err);
 
     /* One token from each of n rows (slot.h). */
-    df_status (*choose)(df_engine *engine, const df_choose_args *args, df_error *err);
+    dflash_status (*choose)(dflash_engine *engine, const df_choose_args *args, dflash_error *err);
 
     /* The selector's scores of one slot (selector.h). */
-    df_status (*score)(df_engine *engine, const df_score_args *args, df_error *err);
+    dflash_status (*score)(dflash_engine *engine, const df_score_args *args, dflash_error *err);
 
     /* The Markov head's own steps (markov.h): embedding[r] becomes sigmoid(gate) * embedding; or, from joint[3r],
      * state[r] becomes the new state and embedding[r] tanh of the last third. */
-    df_status (*markov_gate)(df_engine *engine, const float *gate, int rank, float *embedding, df_error *err);
-    df_status (*markov_cell)(df_engine *engine, const float *joint, int rank, float *state, float *embedding,
-                             df_error *err);
+    dflash_status (*markov_gate)(dflash_engine *engine, const float *gate, int rank, float *embedding,
+                                 dflash_error *err);
+    dflash_status (*markov_cell)(dflash_engine *engine, const float *joint, int rank, float *state, float *embedding,
+                                 dflash_error *err);
 
     /* A whole round, for a device that has a program for it: the bits are those of the operations above, in the order
      * of draft.c. *done false: nothing was done, this round is not covered. NULL: none is. */
-    df_status (*round)(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
+    dflash_status (*round)(dflash_engine *engine, const df_round_args *args, bool *done, dflash_error *err);
     /* Likewise for rows of the context. */
-    df_status (*ingest)(df_engine *engine, const df_ingest_args *args, bool *done, df_error *err);
+    dflash_status (*ingest)(dflash_engine *engine, const df_ingest_args *args, bool *done, dflash_error *err);
 
-    /* A device's own df_engine_probe; NULL where the two functions below serve. */
-    df_status (*probe)(df_engine *engine, df_machine *out, df_error *err);
+    /* A device's own dflash_engine_probe; NULL where the two functions below serve. */
+    dflash_status (*probe)(dflash_engine *engine, dflash_machine *out, dflash_error *err);
 
-    /* For df_engine_probe: multiply-adds done by `tasks` tasks with operands in registers, and bytes read once from
+    /* For dflash_engine_probe: multiply-adds done by `tasks` tasks with operands in registers, and bytes read once from
      * memory[n]. Both return how many, and leave something in sink[max(tasks, 64)]. */
-    double (*probe_fma)(df_engine *engine, int tasks, float *sink);
-    double (*probe_read)(df_engine *engine, const float *memory, size_t n, float *sink);
+    double (*probe_fma)(dflash_engine *engine, int tasks, float *sink);
+    double (*probe_read)(dflash_engine *engine, const float *memory, size_t n, float *sink);
 } df_ops;
 
 #endif

@@ -18,9 +18,9 @@ static const char WHAT[] = "the Markov-corrected logits";
 
 /* One call in progress; all but the last in the engine's memory. */
 typedef struct chain {
-    df_draft *draft;
-    df_engine *engine;
-    df_error *err;
+    dflash_draft *draft;
+    dflash_engine *engine;
+    dflash_error *err;
     size_t hidden, rank, vocab;
     float *joined, *gates;    /* [2r + H], [3r]: input and result of the gates' product */
     float *embedding, *state; /* [r] */
@@ -33,35 +33,36 @@ typedef struct chain {
     int32_t *token;    /* [n], host memory, owned */
 } chain;
 
-static df_status check_call(const df_draft *draft, const df_table *table, int vocab, int32_t anchor, df_error *err) {
+static dflash_status check_call(const dflash_draft *draft, const dflash_table *table, int vocab, int32_t anchor,
+                                dflash_error *err) {
     const long long w1 = draft->weights.markov_w1.out, w2 = draft->weights.markov_w2.out;
     if (w2 != vocab)
-        return df_fail(err, DF_ERR_REFUSED, "markov.vocab",
+        return df_fail(err, DFLASH_ERR_REFUSED, "markov.vocab",
                        "The logits have %d columns, but the Markov head's W2 has %lld rows: its bias is for another "
                        "vocabulary. Compute the logits with the output head that the drafter was trained with.",
                        vocab, w2);
     const int target = table != NULL ? df_table_target_vocab(table) : vocab;
     if (w1 != target)
         return df_fail(
-            err, DF_ERR_REFUSED, "markov.target_vocab",
+            err, DFLASH_ERR_REFUSED, "markov.target_vocab",
             "Drafted tokens are ids below %d, but the Markov head's W1 has %lld rows, one for each token that "
             "may come before. Set the table's offsets if the draft vocabulary is a reduced one, or pair the "
             "drafter with its own target.",
             target, w1);
-    if (anchor >= 0 && anchor < w1) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "markov.anchor",
+    if (anchor >= 0 && anchor < w1) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "markov.anchor",
                    "The anchor is token %d, outside the vocabulary of %lld. Pass the id of the last accepted token.",
                    anchor, w1);
 }
 
 /* ---- Scratch ----------------------------------------------------------------------------------------------------- */
 
-static df_status take(const chain *c, size_t n, float **out) {
+static dflash_status take(const chain *c, size_t n, float **out) {
     *out = df_arena_floats(&c->engine->arena, n, c->err);
-    return *out != NULL ? DF_OK : DF_ERR_MEMORY;
+    return *out != NULL ? DFLASH_OK : DFLASH_ERR_MEMORY;
 }
 
-static df_status take_memory(chain *c, int n, bool distribution) {
+static dflash_status take_memory(chain *c, int n, bool distribution) {
     const size_t slots = (size_t)n;
     float *integers;
     TRY(take(c, 2 * c->rank + c->hidden, &c->joined));
@@ -75,17 +76,17 @@ static df_status take_memory(chain *c, int n, bool distribution) {
     c->anchor = (void *)integers;
     TRY(df_choice_take(c->engine, n, &c->choice, c->err));
     c->token = malloc(slots * sizeof *c->token);
-    return c->token != NULL ? DF_OK : df_fail_memory(c->err, "the Markov chain", slots * sizeof *c->token);
+    return c->token != NULL ? DFLASH_OK : df_fail_memory(c->err, "the Markov chain", slots * sizeof *c->token);
 }
 
 /* ---- One slot ---------------------------------------------------------------------------------------------------- */
 
-static df_status copy(const chain *c, float *to, const float *from, size_t n) {
+static dflash_status copy(const chain *c, float *to, const float *from, size_t n) {
     return c->engine->memory.copy(c->engine->memory.owner, to, from, n * sizeof *to, c->err);
 }
 
 /* gates = gate_proj [h ; e]; e *= sigmoid(gates). */
-static df_status gated_input(const chain *c, const float *row) {
+static dflash_status gated_input(const chain *c, const float *row) {
     const df_weights *w = &c->draft->weights;
     TRY(copy(c, c->joined, row, c->hidden));
     TRY(copy(c, c->joined + c->hidden, c->embedding, c->rank));
@@ -94,7 +95,7 @@ static df_status gated_input(const chain *c, const float *row) {
 }
 
 /* gates = joint_proj [state ; e ; h]; the new state, and e = tanh(o). */
-static df_status recurrent_input(const chain *c, const float *row) {
+static dflash_status recurrent_input(const chain *c, const float *row) {
     const df_weights *w = &c->draft->weights;
     TRY(copy(c, c->joined, c->state, c->rank));
     TRY(copy(c, c->joined + c->rank, c->embedding, c->rank));
@@ -104,19 +105,20 @@ static df_status recurrent_input(const chain *c, const float *row) {
 }
 
 /* corrected[vocab] = logits[vocab] + the bias that follows `prev`. */
-static df_status correct(const chain *c, const float *logits, const float *row, const int32_t *prev, float *corrected) {
+static dflash_status correct(const chain *c, const float *logits, const float *row, const int32_t *prev,
+                             float *corrected) {
     const df_ops *ops = c->engine->ops;
     const df_weights *w = &c->draft->weights;
     TRY(ops->gather(c->engine, &w->markov_w1, prev, 1, 1.0f, c->embedding, c->rank, c->err));
-    if (c->draft->config.markov == DF_MARKOV_GATED) TRY(gated_input(c, row));
-    if (c->draft->config.markov == DF_MARKOV_RNN) TRY(recurrent_input(c, row));
+    if (c->draft->config.markov == DFLASH_MARKOV_GATED) TRY(gated_input(c, row));
+    if (c->draft->config.markov == DFLASH_MARKOV_RNN) TRY(recurrent_input(c, row));
     TRY(ops->matmul(c->engine, &w->markov_w2, NULL, c->embedding, 1, c->bias, c->err));
     return ops->add(c->engine, logits, c->bias, c->vocab, corrected, c->err);
 }
 
 /* ---- The chain --------------------------------------------------------------------------------------------------- */
 
-static df_status begin(const chain *c, int32_t anchor) {
+static dflash_status begin(const chain *c, int32_t anchor) {
     const df_memory *memory = &c->engine->memory;
     void *window;
     TRY(memory->map(memory->owner, c->anchor, sizeof anchor, &window, c->err));
@@ -126,8 +128,8 @@ static df_status begin(const chain *c, int32_t anchor) {
 }
 
 /* What the choices of slots [first, first + n) are made from. */
-static df_choose_args choose_args(const chain *c, const df_table *table, int first, int n,
-                                  const df_proposal_options *options, const df_proposal *out) {
+static df_choose_args choose_args(const chain *c, const dflash_table *table, int first, int n,
+                                  const dflash_proposal_options *options, const dflash_proposal *out) {
     const size_t at = (size_t)first * c->vocab;
     return (df_choose_args){.rows = c->rows + (c->keep_rows ? at : 0),
                             .ids = df_table_engine_ids(table),
@@ -143,8 +145,8 @@ static df_choose_args choose_args(const chain *c, const df_table *table, int fir
                             .choice = c->choice + first};
 }
 
-static df_status run(const chain *c, const df_table *table, const float *logits, const float *rows, int n,
-                     int32_t anchor, const df_proposal_options *options, const df_proposal *out) {
+static dflash_status run(const chain *c, const dflash_table *table, const float *logits, const float *rows, int n,
+                         int32_t anchor, const dflash_proposal_options *options, const dflash_proposal *out) {
     TRY(begin(c, anchor));
     for (int slot = 0; slot < n; slot++) {
         const size_t at = (size_t)slot;
@@ -155,18 +157,18 @@ static df_status run(const chain *c, const df_table *table, const float *logits,
         TRY(c->engine->ops->choose(c->engine, &choose, c->err));
     }
     const df_choose_args all = choose_args(c, table, 0, n, options, out);
-    df_proposal filled = *out;
+    dflash_proposal filled = *out;
     filled.token = c->token; /* the observer wants them too */
     TRY(df_choice_fetch(c->engine, &all, df_table_ids(table), &filled, c->err));
     for (int slot = 0; out->token != NULL && slot < n; slot++) out->token[slot] = c->token[slot];
-    TRY(df_observe_engine_rows(c->draft, DF_STAGE_MARKOV_LOGITS, n, (int)c->vocab, c->rows, NULL, c->err));
-    df_observe_rows(c->draft, DF_STAGE_MARKOV_TOKENS, n, 0, NULL, c->token);
-    return DF_OK;
+    TRY(df_observe_engine_rows(c->draft, DFLASH_STAGE_MARKOV_LOGITS, n, (int)c->vocab, c->rows, NULL, c->err));
+    df_observe_rows(c->draft, DFLASH_STAGE_MARKOV_TOKENS, n, 0, NULL, c->token);
+    return DFLASH_OK;
 }
 
-df_status df_markov_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n,
-                            int vocab, int32_t anchor, const df_proposal_options *options, const df_proposal *out,
-                            df_error *err) {
+dflash_status df_markov_propose(dflash_draft *draft, const dflash_table *table, const float *logits, const float *rows,
+                                int n, int vocab, int32_t anchor, const dflash_proposal_options *options,
+                                const dflash_proposal *out, dflash_error *err) {
     TRY(check_call(draft, table, vocab, anchor, err));
     chain c = {.draft = draft,
                .engine = draft->engine,
@@ -177,8 +179,8 @@ df_status df_markov_propose(df_draft *draft, const df_table *table, const float 
     c.keep_rows = draft->observe != NULL;
     c.keep_probability = options->temperature > 0.0f && out->probability != NULL;
     const df_arena_mark mark = df_arena_get_mark(&c.engine->arena);
-    df_status status = take_memory(&c, n, df_choice_needs_distribution(options, out));
-    if (status == DF_OK) status = run(&c, table, logits, rows, n, anchor, options, out);
+    dflash_status status = take_memory(&c, n, df_choice_needs_distribution(options, out));
+    if (status == DFLASH_OK) status = run(&c, table, logits, rows, n, anchor, options, out);
     free(c.token);
     df_arena_rewind(&c.engine->arena, mark);
     return status;

@@ -1,7 +1,7 @@
 /*
  * markov.h - DSpark's Markov head: logits corrected by the token before, left to right through a block.
  *
- * Private to df_propose, which checks null pointers, n, the options and the table's size, and dispatches here for a
+ * Private to dflash_propose, which checks null pointers, n, the options and the table's size, and dispatches here for a
  * dspark drafter with a Markov head.
  */
 #ifndef DF_MARKOV_H
@@ -25,8 +25,8 @@
  * without offsets the logits must be as wide as W1. Codes: "markov.vocab", "markov.target_vocab", "markov.anchor",
  * "markov.draw", and those of pick.h.
  */
-df_status df_markov_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n,
-                            int vocab, int32_t anchor, const df_proposal_options *options, const df_proposal *out,
-                            df_error *err);
+dflash_status df_markov_propose(dflash_draft *draft, const dflash_table *table, const float *logits, const float *rows,
+                                int n, int vocab, int32_t anchor, const dflash_proposal_options *options,
+                                const dflash_proposal *out, dflash_error *err);
 
 #endif

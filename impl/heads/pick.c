@@ -6,37 +6,37 @@
 #include "common/mathfn.h"
 #include "heads/topk.h"
 
-df_status df_pick_refuse_nofinite(int n, const char *what, int slot, df_error *err) {
+dflash_status df_pick_refuse_nofinite(int n, const char *what, int slot, dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "proposal.nofinite",
+        err, DFLASH_ERR_REFUSED, "proposal.nofinite",
         "Slot %d: none of the %d values of %s is finite, so there is no best one. No token is made up for such "
         "a row; find out what masked or lost its values.",
         slot, n, what);
 }
 
 /* The largest value of the row and where it first stands. */
-static df_status largest(const float *row, int n, const char *what, int slot, float *value, int32_t *index,
-                         df_error *err) {
+static dflash_status largest(const float *row, int n, const char *what, int slot, float *value, int32_t *index,
+                             dflash_error *err) {
     int found = 0;
-    const df_status status = df_topk(row, n, 1, what, slot, value, index, &found, err);
-    if (status != DF_OK || found == 1) return status;
+    const dflash_status status = df_topk(row, n, 1, what, slot, value, index, &found, err);
+    if (status != DFLASH_OK || found == 1) return status;
     return df_pick_refuse_nofinite(n, what, slot, err);
 }
 
-df_status df_pick_argmax(const float *row, int n, const char *what, int slot, int32_t *index, df_error *err) {
+dflash_status df_pick_argmax(const float *row, int n, const char *what, int slot, int32_t *index, dflash_error *err) {
     float value;
     return largest(row, n, what, slot, &value, index, err);
 }
 
-df_status df_pick_softmax(const float *row, int n, float temperature, float *probability, const char *what, int slot,
-                          df_error *err) {
+dflash_status df_pick_softmax(const float *row, int n, float temperature, float *probability, const char *what,
+                              int slot, dflash_error *err) {
     if (!(temperature > 0.0f && temperature < INFINITY))
-        return df_fail(err, DF_ERR_ARGUMENT, "proposal.temperature",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "proposal.temperature",
                        "The temperature of a distribution must be positive and finite: found %g.", (double)temperature);
     float max;
     int32_t at;
-    const df_status status = largest(row, n, what, slot, &max, &at, err);
-    if (status != DF_OK) return status;
+    const dflash_status status = largest(row, n, what, slot, &max, &at, err);
+    if (status != DFLASH_OK) return status;
     df_sum sum;
     df_tree_reset(&sum.tree);
     for (int first = 0; first < n; first += DF_SEGMENT) {
@@ -50,5 +50,5 @@ df_status df_pick_softmax(const float *row, int n, float temperature, float *pro
     }
     const float total = df_sum_total(&sum); /* at least 1: the largest value's own share */
     for (int i = 0; i < n; i++) probability[i] /= total;
-    return DF_OK;
+    return DFLASH_OK;
 }

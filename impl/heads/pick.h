@@ -11,14 +11,14 @@
 
 /* The index of the largest of n values, the lowest of those that tie. Codes: "proposal.nan", "proposal.infinite"
  * (+inf), "proposal.nofinite" (nothing but -inf). */
-df_status df_pick_argmax(const float *row, int n, const char *what, int slot, int32_t *index, df_error *err);
+dflash_status df_pick_argmax(const float *row, int n, const char *what, int slot, int32_t *index, dflash_error *err);
 
 /* probability[i] = exp((row[i] - max) / temperature) / sum, each step rounded, the sum over i in canonical order. -inf
  * has probability 0. temperature > 0 and finite, else "proposal.temperature"; other codes as above. */
-df_status df_pick_softmax(const float *row, int n, float temperature, float *probability, const char *what, int slot,
-                          df_error *err);
+dflash_status df_pick_softmax(const float *row, int n, float temperature, float *probability, const char *what,
+                              int slot, dflash_error *err);
 
 /* The refusal "proposal.nofinite" of a row of n values. */
-df_status df_pick_refuse_nofinite(int n, const char *what, int slot, df_error *err);
+dflash_status df_pick_refuse_nofinite(int n, const char *what, int slot, dflash_error *err);
 
 #endif

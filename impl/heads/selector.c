@@ -17,10 +17,10 @@ static const char SCORES[] = "the selector's scores";
 
 /* One call in progress. */
 typedef struct selection {
-    df_draft *draft;
-    df_engine *engine;
-    const df_table *table; /* whose ids the logits' columns have; may be NULL */
-    df_error *err;
+    dflash_draft *draft;
+    dflash_engine *engine;
+    const dflash_table *table; /* whose ids the logits' columns have; may be NULL */
+    dflash_error *err;
     int n, k, rank, vocab;
     /* the engine's memory */
     float *value, *score, *hidden; /* [n, k], [n, k], [n, r] */
@@ -35,29 +35,29 @@ typedef struct selection {
 } selection;
 
 /* Ids below this may be proposed, and may come before. */
-static int id_bound(const df_config *config) {
+static int id_bound(const dflash_config *config) {
     return config->selector_vocab != 0 ? config->selector_vocab : config->vocab;
 }
 
-static df_status check_call(const selection *s, int32_t anchor) {
+static dflash_status check_call(const selection *s, int32_t anchor) {
     const int bound = id_bound(&s->draft->config);
     if (s->k > s->vocab)
         return df_fail(
-            s->err, DF_ERR_REFUSED, "selector.top_k",
+            s->err, DFLASH_ERR_REFUSED, "selector.top_k",
             "The selector chooses among %d candidates a slot, but the logits have %d columns. Pass the logits of "
             "the head that the drafter was trained with.",
             s->k, s->vocab);
-    if (anchor >= 0 && anchor < bound) return DF_OK;
+    if (anchor >= 0 && anchor < bound) return DFLASH_OK;
     return df_fail(
-        s->err, DF_ERR_REFUSED, "selector.anchor",
+        s->err, DFLASH_ERR_REFUSED, "selector.anchor",
         "The anchor is token %d, outside the selector's vocabulary of %d: it has no predecessor embedding. Pass "
         "the id of the last accepted token.",
         anchor, bound);
 }
 
-static df_status take(const selection *s, size_t n, float **out) {
+static dflash_status take(const selection *s, size_t n, float **out) {
     *out = df_arena_floats(&s->engine->arena, n, s->err);
-    return *out != NULL ? DF_OK : DF_ERR_MEMORY;
+    return *out != NULL ? DFLASH_OK : DFLASH_ERR_MEMORY;
 }
 
 /* Bytes of what the host reads. */
@@ -65,7 +65,7 @@ static size_t read_bytes(const selection *s) {
     return (size_t)s->n * (2 * sizeof *s->top + (size_t)s->k * sizeof *s->candidate);
 }
 
-static df_status take_memory(selection *s) {
+static dflash_status take_memory(selection *s) {
     const size_t slots = (size_t)s->n * (size_t)s->k;
     float *piece;
     TRY(take(s, slots, &s->value));
@@ -80,7 +80,7 @@ static df_status take_memory(selection *s) {
     s->candidate = (void *)(s->choice + s->n);
     s->read = malloc(read_bytes(s));
     s->path = malloc((size_t)s->n * sizeof *s->path);
-    return s->read != NULL && s->path != NULL ? DF_OK
+    return s->read != NULL && s->path != NULL ? DFLASH_OK
                                               : df_fail_memory(s->err, "the selector's candidates", read_bytes(s));
 }
 
@@ -90,44 +90,44 @@ static const int32_t *read_candidates(const selection *s) {
     return (const int32_t *)(const void *)(s->read + 2 * s->n);
 }
 
-static df_status read_back(const selection *s) {
+static dflash_status read_back(const selection *s) {
     return s->engine->memory.download(s->engine->memory.owner, s->read, s->top, read_bytes(s), s->err);
 }
 
 /* ---- Candidates
  * -------------------------------------------------------------------------------------------------------- */
 
-static df_status check_slots(const selection *s) {
+static dflash_status check_slots(const selection *s) {
     for (int slot = 0; slot < s->n; slot++) {
         const df_choice *top = &s->read[slot];
         if (top->fault == DF_FAULT_FEW)
             return df_fail(
-                s->err, DF_ERR_REFUSED, "selector.unfillable",
+                s->err, DFLASH_ERR_REFUSED, "selector.unfillable",
                 "Slot %d: only %d of its %d logits are finite, too few for %d candidates. A slot is never filled "
                 "with a masked token; find out what masked the others.",
                 slot, top->at, s->vocab, s->k);
         TRY(df_choice_check(top, "the logits", slot, s->vocab, s->err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Refuses what cannot be chosen from: every candidate must have a row in the codebooks. */
-static df_status check_candidates(const selection *s) {
+static dflash_status check_candidates(const selection *s) {
     const int bound = id_bound(&s->draft->config);
     const int32_t *candidate = read_candidates(s);
     TRY(check_slots(s));
     for (int i = 0; i < s->n * s->k; i++) {
         if (candidate[i] < bound) continue;
         return df_fail(
-            s->err, DF_ERR_REFUSED, "selector.candidate",
+            s->err, DFLASH_ERR_REFUSED, "selector.candidate",
             "Slot %d: candidate %d is token %d, outside the selector's vocabulary of %d: it has no codebook row "
             "that was trained. The logits are of another head, or its padding rows were not masked.",
             i / s->k, i % s->k, candidate[i], bound);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status find_candidates(const selection *s, const float *logits) {
+static dflash_status find_candidates(const selection *s, const float *logits) {
     const df_topk_args args = {.rows = logits,
                                .ids = df_table_engine_ids(s->table),
                                .n = s->n,
@@ -144,8 +144,8 @@ static df_status find_candidates(const selection *s, const float *logits) {
  * ----------------------------------------------------------------------------------------------------------- */
 
 /* What the choices of slots [first, first + n) are made from. */
-static df_choose_args choose_args(const selection *s, int first, int n, const df_proposal_options *options,
-                                  const df_proposal *out) {
+static df_choose_args choose_args(const selection *s, int first, int n, const dflash_proposal_options *options,
+                                  const dflash_proposal *out) {
     const size_t at = (size_t)first * (size_t)s->k;
     return (df_choose_args){.rows = s->score + at,
                             .ids = s->candidate + at,
@@ -160,7 +160,8 @@ static df_choose_args choose_args(const selection *s, int first, int n, const df
                             .choice = s->choice + first};
 }
 
-static df_status walk(const selection *s, int32_t anchor, const df_proposal_options *options, const df_proposal *out) {
+static dflash_status walk(const selection *s, int32_t anchor, const dflash_proposal_options *options,
+                          const dflash_proposal *out) {
     const df_memory *memory = &s->engine->memory;
     const df_weights *w = &s->draft->weights;
     void *window;
@@ -182,30 +183,30 @@ static df_status walk(const selection *s, int32_t anchor, const df_proposal_opti
         TRY(s->engine->ops->score(s->engine, &score, s->err));
         TRY(s->engine->ops->choose(s->engine, &choose, s->err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Fills *out; the path is wanted by the observer too. */
-static df_status report(const selection *s, const df_proposal_options *options, const df_proposal *out) {
+static dflash_status report(const selection *s, const dflash_proposal_options *options, const dflash_proposal *out) {
     const df_choose_args all = choose_args(s, 0, s->n, options, out);
-    df_proposal filled = *out;
+    dflash_proposal filled = *out;
     filled.token = s->path;
     TRY(df_choice_report(s->engine, &all, read_choices(s), read_candidates(s), (size_t)s->k, &filled, s->err));
     for (int slot = 0; out->token != NULL && slot < s->n; slot++) out->token[slot] = s->path[slot];
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status observe(const selection *s) {
-    TRY(df_observe_engine_rows(s->draft, DF_STAGE_SELECT_TOPK_VALUES, s->n, s->k, s->value, NULL, s->err));
-    df_observe_rows(s->draft, DF_STAGE_SELECT_TOPK_IDS, s->n, s->k, NULL, read_candidates(s));
-    TRY(df_observe_engine_rows(s->draft, DF_STAGE_SELECT_HIDDEN, s->n, s->rank, s->hidden, NULL, s->err));
-    TRY(df_observe_engine_rows(s->draft, DF_STAGE_SELECT_SCORES, s->n, s->k, s->score, NULL, s->err));
-    df_observe_rows(s->draft, DF_STAGE_SELECT_PATH, s->n, 0, NULL, s->path);
-    return DF_OK;
+static dflash_status observe(const selection *s) {
+    TRY(df_observe_engine_rows(s->draft, DFLASH_STAGE_SELECT_TOPK_VALUES, s->n, s->k, s->value, NULL, s->err));
+    df_observe_rows(s->draft, DFLASH_STAGE_SELECT_TOPK_IDS, s->n, s->k, NULL, read_candidates(s));
+    TRY(df_observe_engine_rows(s->draft, DFLASH_STAGE_SELECT_HIDDEN, s->n, s->rank, s->hidden, NULL, s->err));
+    TRY(df_observe_engine_rows(s->draft, DFLASH_STAGE_SELECT_SCORES, s->n, s->k, s->score, NULL, s->err));
+    df_observe_rows(s->draft, DFLASH_STAGE_SELECT_PATH, s->n, 0, NULL, s->path);
+    return DFLASH_OK;
 }
 
-static df_status run(selection *s, const float *logits, const float *rows, int32_t anchor,
-                     const df_proposal_options *options, const df_proposal *out) {
+static dflash_status run(selection *s, const float *logits, const float *rows, int32_t anchor,
+                         const dflash_proposal_options *options, const dflash_proposal *out) {
     TRY(check_call(s, anchor));
     TRY(take_memory(s));
     TRY(find_candidates(s, logits));
@@ -221,9 +222,10 @@ static df_status run(selection *s, const float *logits, const float *rows, int32
     return observe(s);
 }
 
-df_status df_selector_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n,
-                              int vocab, int32_t anchor, const df_proposal_options *options, const df_proposal *out,
-                              df_error *err) {
+dflash_status df_selector_propose(dflash_draft *draft, const dflash_table *table, const float *logits,
+                                  const float *rows, int n, int vocab, int32_t anchor,
+                                  const dflash_proposal_options *options, const dflash_proposal *out,
+                                  dflash_error *err) {
     selection s = {.draft = draft,
                    .engine = draft->engine,
                    .table = table,
@@ -232,7 +234,7 @@ df_status df_selector_propose(df_draft *draft, const df_table *table, const floa
                    .k = draft->config.selector_top_k,
                    .rank = draft->config.selector_rank,
                    .vocab = vocab};
-    const df_status status = run(&s, logits, rows, anchor, options, out);
+    const dflash_status status = run(&s, logits, rows, anchor, options, out);
     free(s.read);
     free(s.path);
     return status;

@@ -1,7 +1,7 @@
 /*
  * selector.h - DFlash2's candidate selector: a path through the best candidates of each slot.
  *
- * Private to df_propose, which has checked the call and dispatches here.
+ * Private to dflash_propose, which has checked the call and dispatches here.
  */
 #ifndef DF_SELECTOR_H
 #define DF_SELECTOR_H
@@ -20,8 +20,9 @@
  * codebooks' rows are not fewer than. Codes: "selector.anchor", "selector.candidate", "selector.top_k" (k over the
  * logits' columns), "selector.unfillable" (fewer than k finite logits), and those of pick.h.
  */
-df_status df_selector_propose(df_draft *draft, const df_table *table, const float *logits, const float *rows, int n,
-                              int vocab, int32_t anchor, const df_proposal_options *options, const df_proposal *out,
-                              df_error *err);
+dflash_status df_selector_propose(dflash_draft *draft, const dflash_table *table, const float *logits,
+                                  const float *rows, int n, int vocab, int32_t anchor,
+                                  const dflash_proposal_options *options, const dflash_proposal *out,
+                                  dflash_error *err);
 
 #endif

@@ -17,6 +17,6 @@
  *   sampled  drawn by uniform[slot] from softmax(row / temperature), of which the share is
  * Codes: "proposal.draw" and those of pick.h.
  */
-df_status df_slot_choose(const df_choose_args *args, int i, df_error *err);
+dflash_status df_slot_choose(const df_choose_args *args, int i, dflash_error *err);
 
 #endif

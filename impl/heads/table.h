@@ -1,13 +1,13 @@
 /*
- * table.h - what stands behind df_table: a vocabulary matrix of the target, and the ids of its rows.
+ * table.h - what stands behind dflash_table: a vocabulary matrix of the target, and the ids of its rows.
  */
 #ifndef DF_TABLE_H
 #define DF_TABLE_H
 
 #include "engine/engine.h"
 
-struct df_table {
-    df_engine *engine;
+struct dflash_table {
+    dflash_engine *engine;
     const char *name;     /* of the tensor, "" for a copy; borrowed */
     df_matrix matrix;     /* [vocab, H]; points into file, owned or device */
     const void *bytes;    /* the same in host memory */
@@ -20,11 +20,11 @@ struct df_table {
 };
 
 /* The target ids of the table's rows, NULL when they are the rows themselves; `table` may be NULL. */
-static inline const int32_t *df_table_ids(const df_table *table) { return table != NULL ? table->ids : NULL; }
+static inline const int32_t *df_table_ids(const dflash_table *table) { return table != NULL ? table->ids : NULL; }
 /* The same in the engine's memory. */
-static inline const int32_t *df_table_engine_ids(const df_table *table) {
+static inline const int32_t *df_table_engine_ids(const dflash_table *table) {
     return table != NULL && table->device_ids != NULL ? table->device_ids : df_table_ids(table);
 }
-static inline int df_table_target_vocab(const df_table *table) { return table->target_vocab; }
+static inline int df_table_target_vocab(const dflash_table *table) { return table->target_vocab; }
 
 #endif

@@ -13,10 +13,10 @@
  * value[k], index[k] of row[n]; *found says how many there are when fewer than k values are finite. Codes
  * "proposal.nan", "proposal.infinite"; `what` and `slot` name the row in the message, e.g. "the logits" of slot 3.
  */
-df_status df_topk(const float *row, int n, int k, const char *what, int slot, float *value, int32_t *index, int *found,
-                  df_error *err);
+dflash_status df_topk(const float *row, int n, int k, const char *what, int slot, float *value, int32_t *index,
+                      int *found, dflash_error *err);
 
 /* The refusal of such a value, which stands at `at`. */
-df_status df_topk_refuse(float x, const char *what, int slot, int at, df_error *err);
+dflash_status df_topk_refuse(float x, const char *what, int slot, int at, dflash_error *err);
 
 #endif

@@ -16,17 +16,18 @@
 #include <string.h>
 
 /* Distributions must sum to 1 within this. A float32 softmax in canonical order is off by less than 1e-5 (each term by
- * a few ulp, the sum by gamma_64+12); anything near the bar is not a distribution but logits, counts or half of one. */
+ * a few ulp, the sum by gamma_64+12); anything near the limit is not a distribution but logits, counts or half of one.
+ */
 #define MASS_SLACK 1e-3
 
-int df_accepted_prefix(const int32_t *draft, const int32_t *target, int n) {
+int dflash_accepted_prefix(const int32_t *draft, const int32_t *target, int n) {
     int length = 0;
     while (length < n && draft[length] == target[length]) length++;
     return length;
 }
 
 /* u q is exact in double (48 bits), so no rounding moves the edge; a NaN accepts nothing. */
-bool df_accept_token(float u, float p, float q) { return (double)u * (double)q < (double)p; }
+bool dflash_accept_token(float u, float p, float q) { return (double)u * (double)q < (double)p; }
 
 /* The sum of segment `segment` of the n terms. */
 static double segment_mass(const float *probability, int n, int segment) {
@@ -51,7 +52,7 @@ static int first_invalid(const float *probability, int n) {
     return i;
 }
 
-int df_draw(const float *probability, int n, float u) {
+int dflash_draw(const float *probability, int n, float u) {
     if (!(u >= 0.0f && u < 1.0f) || first_invalid(probability, n) < n) return -1;
     const double goal = (double)u * mass_of(probability, n);
     double before = 0;
@@ -72,37 +73,37 @@ int df_draw(const float *probability, int n, float u) {
     return -1;
 }
 
-static df_status check_distribution(const float *probability, int n, const char *what, df_error *err) {
+static dflash_status check_distribution(const float *probability, int n, const char *what, dflash_error *err) {
     const int bad = first_invalid(probability, n);
     if (bad < n)
-        return df_fail(err, DF_ERR_ARGUMENT, "residual.value",
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "residual.value",
                        "Value %d of the %s distribution is %g: a probability is finite and not negative. Pass the "
                        "distribution that the token was drawn from, after the softmax.",
                        bad, what, (double)probability[bad]);
     const double total = mass_of(probability, n);
-    if (fabs(total - 1.0) <= MASS_SLACK) return DF_OK;
+    if (fabs(total - 1.0) <= MASS_SLACK) return DFLASH_OK;
     return df_fail(
-        err, DF_ERR_ARGUMENT, "residual.mass",
+        err, DFLASH_ERR_ARGUMENT, "residual.mass",
         "The %s distribution sums to %.9g over its %d values; expected 1 within %g. A residual of unnormalised "
         "values would commit tokens with another distribution than the target's; normalise it first.",
         what, total, n, MASS_SLACK);
 }
 
 /* Every candidate is a token of the vocabulary and none comes twice. */
-static df_status check_candidates(const int32_t *candidate, int k, int vocab, df_error *err) {
+static dflash_status check_candidates(const int32_t *candidate, int k, int vocab, dflash_error *err) {
     unsigned char *seen = calloc((size_t)vocab / 8 + 1, 1);
     if (seen == NULL) return df_fail_memory(err, "the candidates seen", (size_t)vocab / 8 + 1);
-    df_status status = DF_OK;
-    for (int i = 0; i < k && status == DF_OK; i++) {
+    dflash_status status = DFLASH_OK;
+    for (int i = 0; i < k && status == DFLASH_OK; i++) {
         const int32_t id = candidate[i];
         if (id < 0 || id >= vocab) {
-            status = df_fail(err, DF_ERR_ARGUMENT, "residual.candidate",
+            status = df_fail(err, DFLASH_ERR_ARGUMENT, "residual.candidate",
                              "Candidate %d is token %d, outside the vocabulary of %d. Pass the ids that the proposal's "
                              "distribution is over.",
                              i, id, vocab);
         } else if ((seen[id / 8] >> (id % 8) & 1) != 0) {
             status =
-                df_fail(err, DF_ERR_ARGUMENT, "residual.duplicate",
+                df_fail(err, DFLASH_ERR_ARGUMENT, "residual.duplicate",
                         "Candidate %d is token %d, which the list already holds. Its probability would count twice; "
                         "pass every id once.",
                         i, id);
@@ -114,23 +115,23 @@ static df_status check_candidates(const int32_t *candidate, int k, int vocab, df
     return status;
 }
 
-static df_status check_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k,
-                                const float *residual, df_error *err) {
+static dflash_status check_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k,
+                                    const float *residual, dflash_error *err) {
     if (p == NULL || q == NULL || residual == NULL || vocab < 1 || k < 1)
         return df_fail(
-            err, DF_ERR_ARGUMENT, "residual.argument",
+            err, DFLASH_ERR_ARGUMENT, "residual.argument",
             "A residual needs both distributions and a place for the result, and at least one value in each: "
             "found %s, %d target and %d proposal values. Pass all of them.",
             p == NULL || q == NULL || residual == NULL ? "a null pointer" : "no null pointer", vocab, k);
     if (candidate == NULL && k != vocab)
         return df_fail(
-            err, DF_ERR_ARGUMENT, "residual.candidate",
+            err, DFLASH_ERR_ARGUMENT, "residual.candidate",
             "Without candidate ids the proposal's values belong to the ids 0..%d in order, but there are %d of "
             "them. Pass the ids, or one value for each token.",
             vocab - 1, k);
-    df_status status = candidate != NULL ? check_candidates(candidate, k, vocab, err) : DF_OK;
-    if (status == DF_OK) status = check_distribution(p, vocab, "target's", err);
-    if (status == DF_OK) status = check_distribution(q, k, "proposal's", err);
+    dflash_status status = candidate != NULL ? check_candidates(candidate, k, vocab, err) : DFLASH_OK;
+    if (status == DFLASH_OK) status = check_distribution(p, vocab, "target's", err);
+    if (status == DFLASH_OK) status = check_distribution(q, k, "proposal's", err);
     return status;
 }
 
@@ -146,18 +147,18 @@ static bool anything_left(const float *p, int vocab, const float *q, const int32
     return wanted > wanted_candidates;
 }
 
-df_status df_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k, float *residual,
-                      df_error *err) {
-    const df_status status = check_residual(p, vocab, q, candidate, k, residual, err);
-    if (status != DF_OK) return status;
+dflash_status dflash_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k,
+                              float *residual, dflash_error *err) {
+    const dflash_status status = check_residual(p, vocab, q, candidate, k, residual, err);
+    if (status != DFLASH_OK) return status;
     const bool left = anything_left(p, vocab, q, candidate, k);
     if (residual != p) memcpy(residual, p, (size_t)vocab * sizeof *p);
-    if (!left) return DF_OK;
+    if (!left) return DFLASH_OK;
     for (int i = 0; i < k; i++) {
         float *rest = &residual[candidate != NULL ? candidate[i] : i];
         *rest = *rest > q[i] ? *rest - q[i] : 0.0f;
     }
     const double total = mass_of(residual, vocab);
     for (int i = 0; i < vocab; i++) residual[i] = (float)((double)residual[i] / total);
-    return DF_OK;
+    return DFLASH_OK;
 }

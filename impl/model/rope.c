@@ -7,8 +7,8 @@ static double yarn_magnitude(double scale, double mscale) {
     return scale <= 1.0 ? 1.0 : 0.1 * mscale * log(scale) + 1.0;
 }
 
-double df_rope_attention_scaling(const df_rope_config *rope) {
-    if (rope->type != DF_ROPE_YARN) return 1.0;
+double df_rope_attention_scaling(const dflash_rope_config *rope) {
+    if (rope->type != DFLASH_ROPE_YARN) return 1.0;
     if (rope->has_attention_factor) return rope->attention_factor;
     if (rope->mscale != 0.0 && rope->mscale_all_dim != 0.0)
         return yarn_magnitude(rope->factor, rope->mscale) / yarn_magnitude(rope->factor, rope->mscale_all_dim);
@@ -16,19 +16,19 @@ double df_rope_attention_scaling(const df_rope_config *rope) {
 }
 
 /* base^(2i / dim), the period table before any scaling. The power is taken in double and rounded once. */
-static float period(const df_rope_config *rope, int i) {
+static float period(const dflash_rope_config *rope, int i) {
     const float exponent = (float)(2 * i) / (float)rope->rotary_dim;
     return (float)pow((double)(float)rope->theta, (double)exponent);
 }
 
 /* The dimension that turns `rotations` times within the original context. */
-static double yarn_correction(const df_rope_config *rope, double rotations) {
+static double yarn_correction(const dflash_rope_config *rope, double rotations) {
     const double two_pi = 2.0 * 3.14159265358979323846;
     const double ratio = (double)rope->original_max_position / (rotations * two_pi);
     return ((double)rope->rotary_dim * log(ratio)) / (2.0 * log(rope->theta));
 }
 
-static void yarn_table(const df_rope_config *rope, float *inv_freq) {
+static void yarn_table(const dflash_rope_config *rope, float *inv_freq) {
     double low = yarn_correction(rope, rope->beta_fast), high = yarn_correction(rope, rope->beta_slow);
     if (rope->truncate) {
         low = floor(low);
@@ -53,7 +53,7 @@ static void yarn_table(const df_rope_config *rope, float *inv_freq) {
     }
 }
 
-static float llama3_frequency(const df_rope_config *rope, float inv) {
+static float llama3_frequency(const dflash_rope_config *rope, float inv) {
     const double two_pi = 2.0 * 3.14159265358979323846;
     const float reciprocal = 1.0f / inv;
     const float wavelength = reciprocal * (float)two_pi;
@@ -70,16 +70,16 @@ static float llama3_frequency(const df_rope_config *rope, float inv) {
     return scaled_part + kept_part;
 }
 
-void df_rope_inv_freq(const df_rope_config *rope, float *inv_freq) {
-    if (rope->type == DF_ROPE_YARN) {
+void df_rope_inv_freq(const dflash_rope_config *rope, float *inv_freq) {
+    if (rope->type == DFLASH_ROPE_YARN) {
         yarn_table(rope, inv_freq);
         return;
     }
     for (int i = 0; i < rope->rotary_dim / 2; i++) {
         const float inv = 1.0f / period(rope, i);
-        if (rope->type == DF_ROPE_LINEAR)
+        if (rope->type == DFLASH_ROPE_LINEAR)
             inv_freq[i] = inv / (float)rope->factor;
-        else if (rope->type == DF_ROPE_LLAMA3)
+        else if (rope->type == DFLASH_ROPE_LLAMA3)
             inv_freq[i] = llama3_frequency(rope, inv);
         else
             inv_freq[i] = inv;

@@ -13,10 +13,10 @@
 
 /* The factor on cos and sin: 1 unless yarn; then attention_factor if given, else m(f, mscale) / m(f, mscale_all_dim) if
  * both are set, else m(f, 1), with m(s, k) = 1 for s <= 1 and 0.1 k ln s + 1 above. */
-double df_rope_attention_scaling(const df_rope_config *rope);
+double df_rope_attention_scaling(const dflash_rope_config *rope);
 
 /* inv_freq[rotary_dim / 2]. */
-void df_rope_inv_freq(const df_rope_config *rope, float *inv_freq);
+void df_rope_inv_freq(const dflash_rope_config *rope, float *inv_freq);
 
 /* cos and sin, each [rows, half], of fl32(pos * inv_freq), times the attention factor in float32. */
 void df_rope_tables(const float *inv_freq, int half, float attention_scaling, const int32_t *pos, int rows,

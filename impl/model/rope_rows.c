@@ -12,12 +12,12 @@ enum {
     ROWS_PER_TASK = 32
 };
 
-df_status df_rope_rows_open(df_rope_rows *rows, const float *inv_freq, int half, float scaling, df_error *err) {
+dflash_status df_rope_rows_open(df_rope_rows *rows, const float *inv_freq, int half, float scaling, dflash_error *err) {
     const size_t bytes = (size_t)DF_ROPE_KEPT * 2 * (size_t)half * sizeof(float);
     *rows = (df_rope_rows){.half = half, .inv_freq = inv_freq, .scaling = scaling, .row = malloc(bytes)};
     if (rows->row == NULL) return df_fail_memory(err, "the rotary table's rows", bytes);
     for (int i = 0; i < DF_ROPE_KEPT; i++) rows->pos[i] = -1;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 void df_rope_rows_close(df_rope_rows *rows) {

@@ -21,7 +21,7 @@ typedef struct df_rope_rows {
 } df_rope_rows;
 
 /* inv_freq is used as long as the rows are. */
-df_status df_rope_rows_open(df_rope_rows *rows, const float *inv_freq, int half, float scaling, df_error *err);
+dflash_status df_rope_rows_open(df_rope_rows *rows, const float *inv_freq, int half, float scaling, dflash_error *err);
 /* A zeroed struct may be closed too. */
 void df_rope_rows_close(df_rope_rows *rows);
 

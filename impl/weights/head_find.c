@@ -75,23 +75,24 @@ static bool is_shard(const char *path) {
     return false;
 }
 
-static df_status refuse_ambiguous(const df_safetensors *file, const candidates *list, const char *why, df_error *err) {
+static dflash_status refuse_ambiguous(const df_safetensors *file, const candidates *list, const char *why,
+                                      dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "table.head.ambiguous",
+        err, DFLASH_ERR_REFUSED, "table.head.ambiguous",
         "%s: which tensor is the output head is not clear: %s: %s. Name the one that is meant, as FILE:TENSOR "
         "in --lm-head.",
         df_safetensors_path(file), why, list->text);
 }
 
-df_status df_head_find(const df_safetensors *file, const df_tensor **out, df_error *err) {
+dflash_status df_head_find(const df_safetensors *file, const df_tensor **out, dflash_error *err) {
     candidates heads = {.count = 0}, unknown = {.count = 0}, embeddings = {.count = 0};
     const char *path = df_safetensors_path(file);
     *out = df_safetensors_find(file, head_name);
-    if (*out != NULL) return DF_OK;
+    if (*out != NULL) return DFLASH_OK;
     add_prefixed(&heads, file, head_name);
     if (heads.count > 1) return refuse_ambiguous(file, &heads, "several prefixed heads", err);
     *out = heads.first;
-    if (*out != NULL) return DF_OK;
+    if (*out != NULL) return DFLASH_OK;
     add(&embeddings, df_safetensors_find(file, embedding_name));
     add_prefixed(&embeddings, file, embedding_name);
     add_unknown_heads(&unknown, file);
@@ -102,29 +103,29 @@ df_status df_head_find(const df_safetensors *file, const df_tensor **out, df_err
     if (embeddings.count > 1) return refuse_ambiguous(file, &embeddings, "no head, and several embeddings", err);
     if (embeddings.count == 0)
         return df_fail(
-            err, DF_ERR_REFUSED, "table.tensor.missing",
+            err, DFLASH_ERR_REFUSED, "table.tensor.missing",
             "%s holds no tensor \"%s\", bare or behind a known prefix, and no embedding that could be tied to "
             "it, among its %d tensors. Give the file of the target that holds its output head, or name the "
             "tensor, as FILE:TENSOR in --lm-head.",
             path, head_name, df_safetensors_count(file));
     if (is_shard(path))
         return df_fail(
-            err, DF_ERR_REFUSED, "table.head.shard",
+            err, DFLASH_ERR_REFUSED, "table.head.shard",
             "%s is one of several files and holds an embedding (%s) but no output head, which another of them "
             "may hold. Give that file; if the model ties the two, say so: --lm-head %s:%s.",
             path, embeddings.text, path, embeddings.text);
     *out = embeddings.first;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status df_head_check_bias(const df_safetensors *file, const df_tensor *head, df_error *err) {
+dflash_status df_head_check_bias(const df_safetensors *file, const df_tensor *head, dflash_error *err) {
     static const char weight[] = ".weight";
     char bias[DF_TENSOR_NAME_MAX + 1];
     const size_t length = strlen(head->name), end = sizeof weight - 1;
-    if (length < end || strcmp(head->name + length - end, weight) != 0) return DF_OK;
+    if (length < end || strcmp(head->name + length - end, weight) != 0) return DFLASH_OK;
     snprintf(bias, sizeof bias, "%.*s.bias", (int)(length - end), head->name);
-    if (df_safetensors_find(file, bias) == NULL) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "table.head.bias",
+    if (df_safetensors_find(file, bias) == NULL) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "table.head.bias",
                    "%s: beside \"%s\" there is \"%s\": an output head with a bias, which is not supported; logits "
                    "without it would be another model's. Use a target whose head has none.",
                    df_safetensors_path(file), head->name, bias);

@@ -16,9 +16,9 @@
  * "table.head.ambiguous" (two of one step, or an embedding beside a head that is not known), "table.head.shard" (an
  * embedding in one of several files, another of which may hold the head).
  */
-df_status df_head_find(const df_safetensors *file, const df_tensor **out, df_error *err);
+dflash_status df_head_find(const df_safetensors *file, const df_tensor **out, dflash_error *err);
 
 /* A head with a bias, NAME.bias beside NAME.weight, adds something that no table here has: "table.head.bias". */
-df_status df_head_check_bias(const df_safetensors *file, const df_tensor *head, df_error *err);
+dflash_status df_head_check_bias(const df_safetensors *file, const df_tensor *head, dflash_error *err);
 
 #endif

@@ -17,18 +17,20 @@ enum {
  * ------------------------------------------------------------------------------------------------------------ */
 
 static const char *const names[] = {
-    [DF_PRECISION_STORED] = "stored", [DF_PRECISION_F32] = "f32",   [DF_PRECISION_BF16] = "bf16",
-    [DF_PRECISION_Q8_0] = "q8_0",     [DF_PRECISION_Q4_0] = "q4_0", [DF_PRECISION_MIXED] = "mixed",
-    [DF_PRECISION_FC] = "fc",
+    [DFLASH_PRECISION_STORED] = "stored", [DFLASH_PRECISION_F32] = "f32",   [DFLASH_PRECISION_BF16] = "bf16",
+    [DFLASH_PRECISION_Q8_0] = "q8_0",     [DFLASH_PRECISION_Q4_0] = "q4_0", [DFLASH_PRECISION_MIXED] = "mixed",
+    [DFLASH_PRECISION_FC] = "fc",
 };
 enum { MODES = sizeof names / sizeof *names };
 
-const char *df_precision_name(df_precision precision) { return (unsigned)precision < MODES ? names[precision] : "?"; }
+const char *dflash_precision_name(dflash_precision precision) {
+    return (unsigned)precision < MODES ? names[precision] : "?";
+}
 
-bool df_precision_parse(const char *name, df_precision *out) {
+bool dflash_precision_parse(const char *name, dflash_precision *out) {
     for (int i = 0; i < MODES; i++) {
         if (strcmp(name, names[i]) != 0) continue;
-        *out = (df_precision)i;
+        *out = (dflash_precision)i;
         return true;
     }
     return false;
@@ -39,38 +41,38 @@ bool df_precision_parse(const char *name, df_precision *out) {
 
 static bool has(const char *name, const char *part) { return strstr(name, part) != NULL; }
 
-df_dtype df_precision_dtype(df_precision precision, const char *name, df_dtype stored) {
+df_dtype df_precision_dtype(dflash_precision precision, const char *name, df_dtype stored) {
     /* Codebook rows are gathered, not multiplied by every round, and small errors in them change tokens. */
-    if (precision == DF_PRECISION_STORED || has(name, "_codebook")) return stored;
-    if (precision == DF_PRECISION_F32 || has(name, "confidence_head.")) return DF_F32;
+    if (precision == DFLASH_PRECISION_STORED || has(name, "_codebook")) return stored;
+    if (precision == DFLASH_PRECISION_F32 || has(name, "confidence_head.")) return DF_F32;
     if (has(name, ".markov_w1.")) return DF_BF16;
-    if (has(name, ".markov_w2.")) return precision == DF_PRECISION_BF16 ? DF_BF16 : DF_Q8_0;
+    if (has(name, ".markov_w2.")) return precision == DFLASH_PRECISION_BF16 ? DF_BF16 : DF_Q8_0;
     switch (precision) {
-    case DF_PRECISION_Q8_0:
+    case DFLASH_PRECISION_Q8_0:
         return DF_Q8_0;
-    case DF_PRECISION_Q4_0:
+    case DFLASH_PRECISION_Q4_0:
         return DF_Q4_0;
-    case DF_PRECISION_MIXED:
+    case DFLASH_PRECISION_MIXED:
         return has(name, ".mlp.") ? DF_Q8_0 : DF_BF16;
-    case DF_PRECISION_FC:
+    case DFLASH_PRECISION_FC:
         return strcmp(name, "fc.weight") == 0 ? DF_BF16 : DF_Q8_0;
-    case DF_PRECISION_STORED:
-    case DF_PRECISION_F32:
-    case DF_PRECISION_BF16:
+    case DFLASH_PRECISION_STORED:
+    case DFLASH_PRECISION_F32:
+    case DFLASH_PRECISION_BF16:
         break;
     }
     return DF_BF16;
 }
 
-df_status df_precision_check_rows(df_precision precision, const char *path, const char *name, df_dtype to, int64_t in,
-                                  df_error *err) {
-    if (!df_dtype_is_block(to) || in % DF_QUANT_BLOCK == 0) return DF_OK;
+dflash_status df_precision_check_rows(dflash_precision precision, const char *path, const char *name, df_dtype to,
+                                      int64_t in, dflash_error *err) {
+    if (!df_dtype_is_block(to) || in % DF_QUANT_BLOCK == 0) return DFLASH_OK;
     return df_fail(
-        err, DF_ERR_REFUSED, "precision.block",
+        err, DFLASH_ERR_REFUSED, "precision.block",
         "%s: tensor \"%s\" has rows of %" PRId64 " values; precision mode %s holds it as %s, in blocks of %d, and "
         "expects a multiple of that. Rows are not padded, because that would be another format; use mode bf16 or "
         "f32 for this checkpoint.",
-        path, name, in, df_precision_name(precision), df_dtype_name(to), DF_QUANT_BLOCK);
+        path, name, in, dflash_precision_name(precision), df_dtype_name(to), DF_QUANT_BLOCK);
 }
 
 /* ---- Conversion
@@ -145,8 +147,8 @@ static void convert_task(void *context, int task, int worker) {
     }
 }
 
-static df_status refuse_overflow(const conversion *job, const char *path, const char *name, long long at,
-                                 df_error *err) {
+static dflash_status refuse_overflow(const conversion *job, const char *path, const char *name, long long at,
+                                     dflash_error *err) {
     const int64_t in = job->from->in;
     float x[DF_QUANT_BLOCK];
     const int64_t rest = job->values - at;
@@ -158,7 +160,7 @@ static df_status refuse_overflow(const conversion *job, const char *path, const 
             if ((x[i] < 0 ? -x[i] : x[i]) > (x[worst] < 0 ? -x[worst] : x[worst])) worst = i;
     at += worst;
     return df_fail(
-        err, DF_ERR_REFUSED, "precision.overflow",
+        err, DFLASH_ERR_REFUSED, "precision.overflow",
         "%s: element [%lld, %lld] of tensor \"%s\" is %.9g, which %s cannot hold%s: it would become infinite. "
         "Expected finite weights in every precision; use mode f32 or stored, or find out why the weight is so "
         "large.",
@@ -166,12 +168,12 @@ static df_status refuse_overflow(const conversion *job, const char *path, const 
         df_dtype_is_block(job->to) ? ", because its block's scale is kept in f16" : "");
 }
 
-df_status df_precision_convert(df_pool *pool, const char *path, const char *name, const df_matrix *from, df_dtype to,
-                               void *out, df_error *err) {
+dflash_status df_precision_convert(df_pool *pool, const char *path, const char *name, const df_matrix *from,
+                                   df_dtype to, void *out, dflash_error *err) {
     conversion job = {.from = from, .to = to, .out = out, .values = from->out * from->in};
     job.rows_per_task = TASK_VALUES / from->in + 1;
     atomic_init(&job.overflow, job.values);
     df_pool_run(pool, convert_task, &job, (int)((from->out + job.rows_per_task - 1) / job.rows_per_task));
     const long long at = atomic_load(&job.overflow);
-    return at == job.values ? DF_OK : refuse_overflow(&job, path, name, at, err);
+    return at == job.values ? DFLASH_OK : refuse_overflow(&job, path, name, at, err);
 }

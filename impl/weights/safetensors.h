@@ -15,14 +15,14 @@
 #include "dflash.h"
 #include "weights/safetensors_dtype.h"
 
-enum { DF_MAX_RANK = 4 }; /* of a weight; any other tensor has up to DF_TENSOR_RANK dimensions */
+enum { DF_MAX_RANK = 4 }; /* of a weight; any other tensor has up to DFLASH_TENSOR_RANK dimensions */
 
 typedef struct df_tensor {
     char *name;
     const df_file_dtype *type; /* the file's */
     df_dtype dtype;            /* ours, of a tensor that df_safetensors_usable lets through */
     int rank;
-    int64_t dim[DF_TENSOR_RANK];
+    int64_t dim[DFLASH_TENSOR_RANK];
     int64_t count;    /* elements: the product of dim, 1 without any */
     const void *data; /* into the mapping */
     size_t bytes;
@@ -31,7 +31,7 @@ typedef struct df_tensor {
 typedef struct df_safetensors df_safetensors;
 
 /* Maps and validates `path`. */
-df_status df_safetensors_open(const char *path, df_safetensors **out, df_error *err);
+dflash_status df_safetensors_open(const char *path, df_safetensors **out, dflash_error *err);
 void df_safetensors_close(df_safetensors *file);
 int df_safetensors_count(const df_safetensors *file);
 /* Tensors in the order of their data. */
@@ -43,7 +43,7 @@ int df_safetensors_index(const df_safetensors *file, const df_tensor *tensor);
 /* Whether a tensor can be read as a weight: BF16, F16 or F32, of 1 to 4 dimensions, none of them 0, and at a multiple
  * of its element's size. To be asked before dtype and data are used. Codes: "safetensors.dtype", "safetensors.shape",
  * "safetensors.offsets". */
-df_status df_safetensors_usable(const df_safetensors *file, const df_tensor *tensor, df_error *err);
+dflash_status df_safetensors_usable(const df_safetensors *file, const df_tensor *tensor, dflash_error *err);
 const char *df_safetensors_path(const df_safetensors *file);
 /* Gives back the memory of a tensor's pages; they are read from the file again when someone looks. */
 void df_safetensors_drop(const df_safetensors *file, const df_tensor *tensor);

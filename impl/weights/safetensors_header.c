@@ -40,8 +40,8 @@ static const char *printable(const char *text, char out[64]) {
     return out;
 }
 
-static df_status fail_json(const char *where, size_t at, const char *what, df_error *err) {
-    return df_fail(err, DF_ERR_REFUSED, "safetensors.header.json",
+static dflash_status fail_json(const char *where, size_t at, const char *what, dflash_error *err) {
+    return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.header.json",
                    "%s: the header is not the JSON of a safetensors file: at byte %zu of the header, expected %s. The "
                    "file is damaged or was not written by a safetensors library; download or export it again.",
                    where, at, what);
@@ -50,7 +50,7 @@ static df_status fail_json(const char *where, size_t at, const char *what, df_er
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /* Passes a string whose opening quote is text[*at]; leaves *at behind the closing quote. */
-static df_status scan_string(const char *text, size_t length, size_t *at, const char *where, df_error *err) {
+static dflash_status scan_string(const char *text, size_t length, size_t *at, const char *where, dflash_error *err) {
     size_t i = *at + 1;
     while (i < length && text[i] != '"') {
         if ((unsigned char)text[i] < 0x20) return fail_json(where, i, "no bare control character in a string", err);
@@ -63,11 +63,11 @@ static df_status scan_string(const char *text, size_t length, size_t *at, const 
     }
     if (i >= length) return fail_json(where, *at, "a string that ends inside the header", err);
     *at = i + 1;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Passes a number that starts at text[*at]: a plain integer, as every number of a header is. */
-static df_status scan_number(const char *text, size_t length, size_t *at, const char *where, df_error *err) {
+static dflash_status scan_number(const char *text, size_t length, size_t *at, const char *where, dflash_error *err) {
     const size_t start = *at;
     size_t i = start + (text[start] == '-');
     const size_t digits = i;
@@ -76,14 +76,14 @@ static df_status scan_number(const char *text, size_t length, size_t *at, const 
     if (i == digits || leading_zero || (i < length && strchr("+-.eE", text[i]) != NULL))
         return fail_json(where, start, "a plain decimal integer (no fraction, exponent or leading zero)", err);
     *at = i;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status scan(const char *text, size_t length, const char *where, df_error *err) {
+static dflash_status scan(const char *text, size_t length, const char *where, dflash_error *err) {
     if (length == 0 || text[0] != '{') return fail_json(where, 0, "an opening brace", err);
     for (size_t i = 0; i < length;) {
         const char c = text[i];
-        df_status status = DF_OK;
+        dflash_status status = DFLASH_OK;
         if (c == '"') {
             status = scan_string(text, length, &i, where, err);
         } else if (c == '-' || is_digit(c)) {
@@ -93,13 +93,13 @@ static df_status scan(const char *text, size_t length, const char *where, df_err
         } else {
             i++;
         }
-        if (status != DF_OK) return status;
+        if (status != DFLASH_OK) return status;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status fail_entry(const entry_context *at, const char *found, df_error *err) {
-    return df_fail(err, DF_ERR_REFUSED, "safetensors.header.entry",
+static dflash_status fail_entry(const entry_context *at, const char *found, dflash_error *err) {
+    return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.header.entry",
                    "%s: the header's entry \"%s\" is malformed: %s. Expected a name of 1 to %d printable ASCII "
                    "characters and an object with exactly \"dtype\" (string), \"shape\" (array) and \"data_offsets\" "
                    "(array of two); export the file again.",
@@ -107,14 +107,14 @@ static df_status fail_entry(const entry_context *at, const char *found, df_error
 }
 
 /* The optional __metadata__ entry: strings only. Nothing in it is used. */
-static df_status check_metadata(const cJSON *item, const entry_context *at, df_error *err) {
+static dflash_status check_metadata(const cJSON *item, const entry_context *at, dflash_error *err) {
     bool valid = cJSON_IsObject(item);
     const cJSON *value = NULL;
     if (valid) {
         cJSON_ArrayForEach(value, item) valid = valid && cJSON_IsString(value);
     }
-    if (valid) return DF_OK;
-    return df_fail(err, DF_ERR_REFUSED, "safetensors.header.entry",
+    if (valid) return DFLASH_OK;
+    return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.header.entry",
                    "%s: __metadata__ must be an object whose values are all strings, and it is not; export the file "
                    "again.",
                    at->where);
@@ -126,41 +126,41 @@ static bool exact_integer(const cJSON *item, uint64_t *out) {
     return true;
 }
 
-static df_status read_dtype(const cJSON *item, const entry_context *at, df_tensor *out, df_error *err) {
+static dflash_status read_dtype(const cJSON *item, const entry_context *at, df_tensor *out, dflash_error *err) {
     char found[64];
     out->type = df_file_dtype_find(item->valuestring);
     if (out->type == NULL)
-        return df_fail(err, DF_ERR_REFUSED, "safetensors.dtype",
+        return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.dtype",
                        "%s: tensor \"%s\" has dtype \"%s\", which this reader of the safetensors format does not know, "
                        "so its size cannot be checked. The header is damaged, or of a newer format; export the file "
                        "again, or without that tensor.",
                        at->where, at->name, printable(item->valuestring, found));
     out->dtype = out->type->dtype;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status fail_overflow(const entry_context *at, df_error *err) {
+static dflash_status fail_overflow(const entry_context *at, dflash_error *err) {
     return df_fail(
-        err, DF_ERR_REFUSED, "safetensors.shape",
+        err, DFLASH_ERR_REFUSED, "safetensors.shape",
         "%s: the shape of tensor \"%s\" multiplies to more than 2^63 bits. The header is damaged; export the "
         "file again.",
         at->where, at->name);
 }
 
 /* Any rank and any size: whether a tensor can be read is df_safetensors_usable's to say. */
-static df_status read_shape(const cJSON *shape, const entry_context *at, df_tensor *out, df_error *err) {
+static dflash_status read_shape(const cJSON *shape, const entry_context *at, df_tensor *out, dflash_error *err) {
     const int rank = cJSON_GetArraySize(shape), bits = out->type->bits;
-    if (rank > DF_TENSOR_RANK)
-        return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
+    if (rank > DFLASH_TENSOR_RANK)
+        return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.shape",
                        "%s: tensor \"%s\" has %d dimensions; expected at most %d, as every tensor of a model has. The "
                        "header is damaged; export the file again.",
-                       at->where, at->name, rank, DF_TENSOR_RANK);
+                       at->where, at->name, rank, DFLASH_TENSOR_RANK);
     uint64_t count = 1;
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, shape) {
         uint64_t dim = 0;
         if (!exact_integer(item, &dim))
-            return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
+            return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.shape",
                            "%s: dimension %d of tensor \"%s\" is not an integer from 0 to 2^53 - 1. The header is "
                            "damaged; export the file again.",
                            at->where, out->rank, at->name);
@@ -171,7 +171,7 @@ static df_status read_shape(const cJSON *shape, const entry_context *at, df_tens
     if (count > (uint64_t)INT64_MAX / (uint64_t)bits) return fail_overflow(at, err);
     if (count * (uint64_t)bits % 8 != 0) {
         char text[DF_SHAPE_TEXT_MAX];
-        return df_fail(err, DF_ERR_REFUSED, "safetensors.shape",
+        return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.shape",
                        "%s: tensor \"%s\" of shape %s and dtype %s takes %" PRIu64 " bits; expected whole bytes. The "
                        "header is damaged; export the file again.",
                        at->where, at->name, df_shape_text(out->rank, out->dim, text), out->type->name,
@@ -179,31 +179,32 @@ static df_status read_shape(const cJSON *shape, const entry_context *at, df_tens
     }
     out->count = (int64_t)count;
     out->bytes = (size_t)(count * (uint64_t)bits / 8);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status read_offsets(const cJSON *offsets, const entry_context *at, df_header_entry *out, df_error *err) {
+static dflash_status read_offsets(const cJSON *offsets, const entry_context *at, df_header_entry *out,
+                                  dflash_error *err) {
     if (cJSON_GetArraySize(offsets) != 2 || !exact_integer(offsets->child, &out->begin) ||
         !exact_integer(offsets->child->next, &out->end))
-        return df_fail(err, DF_ERR_REFUSED, "safetensors.offsets",
+        return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.offsets",
                        "%s: data_offsets of tensor \"%s\" must be two integers from 0 to 2^53 - 1, and are not. The "
                        "header is damaged; export the file again.",
                        at->where, at->name);
     if (out->begin > out->end || out->end > at->data_bytes)
-        return df_fail(err, DF_ERR_REFUSED, "safetensors.offsets",
+        return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.offsets",
                        "%s: tensor \"%s\" claims the bytes [%" PRIu64 ", %" PRIu64 ") of a data section of %" PRIu64
                        " bytes; expected begin <= end <= %" PRIu64 ". The file is truncated or its header is damaged; "
                        "download or export it again.",
                        at->where, at->name, out->begin, out->end, at->data_bytes, at->data_bytes);
     if (out->end - out->begin != out->tensor.bytes) {
         char shape[DF_SHAPE_TEXT_MAX];
-        return df_fail(err, DF_ERR_REFUSED, "safetensors.offsets",
+        return df_fail(err, DFLASH_ERR_REFUSED, "safetensors.offsets",
                        "%s: tensor \"%s\" of shape %s and dtype %s needs %zu bytes, but its data_offsets [%" PRIu64
                        ", %" PRIu64 ") hold %" PRIu64 ". The header is damaged; export the file again.",
                        at->where, at->name, df_shape_text(out->tensor.rank, out->tensor.dim, shape),
                        out->tensor.type->name, out->tensor.bytes, out->begin, out->end, out->end - out->begin);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static bool valid_name(const char *name) {
@@ -214,7 +215,7 @@ static bool valid_name(const char *name) {
     return true;
 }
 
-static df_status read_entry(const cJSON *item, const entry_context *at, df_header_entry *out, df_error *err) {
+static dflash_status read_entry(const cJSON *item, const entry_context *at, df_header_entry *out, dflash_error *err) {
     if (!valid_name(item->string)) {
         char shown[64];
         const entry_context named = {at->where, printable(item->string, shown), at->data_bytes};
@@ -235,17 +236,17 @@ static df_status read_entry(const cJSON *item, const entry_context *at, df_heade
     if (!cJSON_IsArray(shape)) return fail_entry(at, "\"shape\" is missing or not an array", err);
     if (!cJSON_IsArray(offsets)) return fail_entry(at, "\"data_offsets\" is missing or not an array", err);
 
-    df_status status = read_dtype(dtype, at, &out->tensor, err);
-    if (status == DF_OK) status = read_shape(shape, at, &out->tensor, err);
-    if (status == DF_OK) status = read_offsets(offsets, at, out, err);
-    if (status != DF_OK) return status;
+    dflash_status status = read_dtype(dtype, at, &out->tensor, err);
+    if (status == DFLASH_OK) status = read_shape(shape, at, &out->tensor, err);
+    if (status == DFLASH_OK) status = read_offsets(offsets, at, out, err);
+    if (status != DFLASH_OK) return status;
     out->tensor.name = strdup(item->string);
     if (out->tensor.name == NULL) return df_fail_memory(err, "a tensor name", strlen(item->string) + 1);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The tree of the header, or NULL with the reason in *err. */
-static cJSON *parse_tree(const char *text, size_t length, const char *where, df_error *err) {
+static cJSON *parse_tree(const char *text, size_t length, const char *where, dflash_error *err) {
     cJSON *tree = NULL;
     /* A copy that ends in a zero byte: cJSON may look one byte past the length it is given. */
     char *copy = malloc(length + 1);
@@ -274,13 +275,13 @@ cleanup:
     return tree;
 }
 
-df_status df_header_parse(const char *text, size_t length, const char *where, uint64_t data_bytes,
-                          df_header_entry **entries, int *count, df_error *err) {
+dflash_status df_header_parse(const char *text, size_t length, const char *where, uint64_t data_bytes,
+                              df_header_entry **entries, int *count, dflash_error *err) {
     *entries = NULL;
     *count = 0;
-    df_status status = scan(text, length, where, err);
-    if (status != DF_OK) return status;
-    df_error reason = {.status = DF_OK};
+    dflash_status status = scan(text, length, where, err);
+    if (status != DFLASH_OK) return status;
+    dflash_error reason = {.status = DFLASH_OK};
     cJSON *tree = parse_tree(text, length, where, &reason);
     if (tree == NULL) {
         if (err != NULL) *err = reason;
@@ -300,9 +301,9 @@ df_status df_header_parse(const char *text, size_t length, const char *where, ui
         const entry_context at = {where, item->string, data_bytes};
         if (strcmp(item->string, "__metadata__") != 0) {
             status = read_entry(item, &at, &list[filled], err);
-            if (status == DF_OK) filled++;
+            if (status == DFLASH_OK) filled++;
         } else if (metadata_seen) {
-            status = df_fail(err, DF_ERR_REFUSED, "safetensors.name.twice",
+            status = df_fail(err, DFLASH_ERR_REFUSED, "safetensors.name.twice",
                              "%s: the header has two entries named \"__metadata__\"; expected at most one. Export the "
                              "file again.",
                              where);
@@ -310,7 +311,7 @@ df_status df_header_parse(const char *text, size_t length, const char *where, ui
             metadata_seen = true;
             status = check_metadata(item, &at, err);
         }
-        if (status != DF_OK) goto cleanup;
+        if (status != DFLASH_OK) goto cleanup;
     }
     *entries = list;
     *count = filled;

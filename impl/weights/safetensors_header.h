@@ -19,8 +19,8 @@ typedef struct df_header_entry {
 
 /* Parses the `length` bytes of `text`. `where` names the file in messages, `data_bytes` is the size of its data
  * section. On success *entries holds *count entries in the order of the header; release them with df_header_free. */
-df_status df_header_parse(const char *text, size_t length, const char *where, uint64_t data_bytes,
-                          df_header_entry **entries, int *count, df_error *err);
+dflash_status df_header_parse(const char *text, size_t length, const char *where, uint64_t data_bytes,
+                              df_header_entry **entries, int *count, dflash_error *err);
 void df_header_free(df_header_entry *entries, int count);
 
 /* Writes "[2, 3, 4]" and returns it. */

@@ -44,15 +44,15 @@ static void name_list_end(name_list *list) {
         snprintf(list->text + used, sizeof list->text - used, " and %d more", list->count - list->shown);
 }
 
-static df_status refuse_sharded(const char *path, df_error *err) {
+static dflash_status refuse_sharded(const char *path, dflash_error *err) {
     static const char suffix[] = ".index.json";
     const size_t bytes = strlen(path) + sizeof suffix;
     char *index = malloc(bytes);
     if (index == NULL) return df_fail_memory(err, "a path", bytes);
     snprintf(index, bytes, "%s%s", path, suffix);
-    df_status status = DF_OK;
+    dflash_status status = DFLASH_OK;
     if (access(path, F_OK) != 0 && access(index, F_OK) == 0)
-        status = df_fail(err, DF_ERR_REFUSED, "weights.sharded",
+        status = df_fail(err, DFLASH_ERR_REFUSED, "weights.sharded",
                          "%s does not exist, but %s does: the checkpoint is split into shards, which are not "
                          "supported. Expected one model.safetensors; save the checkpoint again as a single file.",
                          path, index);
@@ -61,29 +61,30 @@ static df_status refuse_sharded(const char *path, df_error *err) {
 }
 
 /* The tensor of a slot under whichever name the file uses, or NULL. */
-static df_status find_tensor(const df_safetensors *file, const df_slot *slot, const df_tensor **out, df_error *err) {
+static dflash_status find_tensor(const df_safetensors *file, const df_slot *slot, const df_tensor **out,
+                                 dflash_error *err) {
     const df_tensor *first = df_safetensors_find(file, slot->name);
     const df_tensor *second = slot->other[0] != '\0' ? df_safetensors_find(file, slot->other) : NULL;
     if (first != NULL && second != NULL)
-        return df_fail(err, DF_ERR_REFUSED, "census.tensor.twice",
+        return df_fail(err, DFLASH_ERR_REFUSED, "census.tensor.twice",
                        "%s: \"%s\" and \"%s\" are two spellings of one tensor and both are present; expected one of "
                        "them, because nothing says which is meant. Remove the stale one.",
                        df_safetensors_path(file), slot->name, slot->other);
     *out = first != NULL ? first : second;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status refuse_missing(const df_safetensors *file, const df_config *config, name_list *missing,
-                                const name_list *extra, df_error *err) {
+static dflash_status refuse_missing(const df_safetensors *file, const dflash_config *config, name_list *missing,
+                                    const name_list *extra, dflash_error *err) {
     char also[DF_TENSOR_NAME_MAX + 96] = "";
     if (extra->count > 0)
         snprintf(also, sizeof also, " The file also holds tensors that are not expected (%d), the first named %.*s.",
                  extra->count, (int)strcspn(extra->text, ","), extra->text);
     name_list_end(missing);
-    return df_fail(err, DF_ERR_REFUSED, "census.tensor.missing",
+    return df_fail(err, DFLASH_ERR_REFUSED, "census.tensor.missing",
                    "%s: the config's %s drafter of %d layers needs tensors that are missing (%d): %s.%s Export the "
                    "checkpoint again, or use the config.json that was saved with these weights.",
-                   df_safetensors_path(file), df_family_name(config->family), config->n_layers, missing->count,
+                   df_safetensors_path(file), dflash_family_name(config->family), config->n_layers, missing->count,
                    missing->text, also);
 }
 
@@ -108,8 +109,8 @@ static bool all_there_behind(const df_safetensors *file, const df_slot *slots, i
 
 /* Where every tensor that is missing is there behind one prefix, as wrappers save them, that is said and not undone: a
  * prefix may as well be the name of another model inside the file. */
-static df_status refuse_prefix(const df_weights *weights, const df_slot *slots, int count, const df_tensor **found,
-                               int missing, df_error *err) {
+static dflash_status refuse_prefix(const df_weights *weights, const df_slot *slots, int count, const df_tensor **found,
+                                   int missing, dflash_error *err) {
     const df_safetensors *file = weights->file;
     const df_slot *first = slots;
     while (found[first - slots] != NULL || first->optional) first++;
@@ -122,7 +123,7 @@ static df_status refuse_prefix(const df_weights *weights, const df_slot *slots, 
             if (strcmp(name + length - tail, spelling) != 0) continue;
             if (!all_there_behind(file, slots, count, found, name, length - tail)) continue;
             const int prefix = (int)(length - tail);
-            return df_fail(err, DF_ERR_REFUSED, "census.tensor.prefix",
+            return df_fail(err, DFLASH_ERR_REFUSED, "census.tensor.prefix",
                            "%s: %d tensors that the drafter needs are missing, and all of them are there behind the "
                            "common prefix \"%.*s\", e.g. %s: the checkpoint was saved from inside a wrapper. A prefix "
                            "is never dropped silently. Rename the tensors, in Python: save_file({name.removeprefix("
@@ -130,28 +131,29 @@ static df_status refuse_prefix(const df_weights *weights, const df_slot *slots, 
                            df_safetensors_path(file), missing, prefix, name, name, prefix, name);
         }
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status refuse_extra(const df_safetensors *file, const df_config *config, name_list *extra, df_error *err) {
+static dflash_status refuse_extra(const df_safetensors *file, const dflash_config *config, name_list *extra,
+                                  dflash_error *err) {
     name_list_end(extra);
-    return df_fail(err, DF_ERR_REFUSED, "census.tensor.extra",
+    return df_fail(err, DFLASH_ERR_REFUSED, "census.tensor.extra",
                    "%s: the file holds tensors that the config's %s drafter of %d layers does not use (%d): %s. "
                    "Dropping them would compute another model than the one that was trained; expected exactly the "
                    "tensors that the config calls for. Correct the architecture or the layer count in config.json, or "
                    "remove the tensors.",
-                   df_safetensors_path(file), df_family_name(config->family), config->n_layers, extra->count,
+                   df_safetensors_path(file), dflash_family_name(config->family), config->n_layers, extra->count,
                    extra->text);
 }
 
 /* Names in both directions. found[i] is the tensor of slot i, NULL for an optional one that is absent. */
-static df_status check_names(df_weights *weights, const df_config *config, const df_slot *slots, int count,
-                             const df_tensor **found, df_error *err) {
+static dflash_status check_names(df_weights *weights, const dflash_config *config, const df_slot *slots, int count,
+                                 const df_tensor **found, dflash_error *err) {
     const df_safetensors *file = weights->file;
     name_list missing = {.count = 0}, extra = {.count = 0};
     for (int i = 0; i < count; i++) {
-        const df_status status = find_tensor(file, &slots[i], &found[i], err);
-        if (status != DF_OK) return status;
+        const dflash_status status = find_tensor(file, &slots[i], &found[i], err);
+        if (status != DFLASH_OK) return status;
         if (found[i] != NULL) {
             weights->used[df_safetensors_index(file, found[i])] = true;
         } else if (!slots[i].optional) {
@@ -165,15 +167,16 @@ static df_status check_names(df_weights *weights, const df_config *config, const
     if (missing.count > 0) TRY(refuse_prefix(weights, slots, count, found, missing.count, err));
     if (missing.count > 0) return refuse_missing(file, config, &missing, &extra, err);
     if (extra.count > 0) return refuse_extra(file, config, &extra, err);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-static df_status check_tensor(const df_safetensors *file, const df_slot *slot, const df_tensor *tensor, df_error *err) {
+static dflash_status check_tensor(const df_safetensors *file, const df_slot *slot, const df_tensor *tensor,
+                                  dflash_error *err) {
     TRY(df_safetensors_usable(file, tensor, err));
     if (tensor->rank == slot->rank && memcmp(tensor->dim, slot->dim, sizeof(int64_t) * (size_t)slot->rank) == 0)
-        return DF_OK;
+        return DFLASH_OK;
     char expected[DF_SHAPE_TEXT_MAX], actual[DF_SHAPE_TEXT_MAX];
-    return df_fail(err, DF_ERR_REFUSED, "census.shape",
+    return df_fail(err, DFLASH_ERR_REFUSED, "census.shape",
                    "%s: tensor \"%s\" has shape %s; the config calls for %s. The weights and config.json belong to "
                    "different models; pair them again.",
                    df_safetensors_path(file), tensor->name, df_shape_text(tensor->rank, tensor->dim, actual),
@@ -237,12 +240,12 @@ static bool tensor_is_finite(const df_tensor *tensor, int64_t *first) {
     return range_is_finite(tensor, at, count, first);
 }
 
-static df_status check_finite(const df_safetensors *file, const df_tensor *tensor, df_error *err) {
+static dflash_status check_finite(const df_safetensors *file, const df_tensor *tensor, dflash_error *err) {
     int64_t at = 0;
-    if (tensor_is_finite(tensor, &at)) return DF_OK;
+    if (tensor_is_finite(tensor, &at)) return DFLASH_OK;
     const uint32_t bits = element_bits(tensor, at);
     const bool infinite = (bits & (exponent_step(tensor->dtype) - 1)) == 0;
-    return df_fail(err, DF_ERR_REFUSED, "weights.nonfinite",
+    return df_fail(err, DFLASH_ERR_REFUSED, "weights.nonfinite",
                    "%s: element %" PRId64 " (row-major) of tensor \"%s\" is %s (%s bits 0x%0*" PRIx32
                    "); every weight must be finite. The checkpoint is damaged or its training diverged; export it "
                    "again.",
@@ -275,55 +278,56 @@ static size_t matrix_bytes(df_dtype dtype, const df_tensor *tensor) {
 }
 
 /* The width that a slot's tensor is held in; vectors and absent tensors have none to convert to. */
-static bool converts(df_precision precision, const df_slot *slot, const df_tensor *tensor, df_dtype *to) {
+static bool converts(dflash_precision precision, const df_slot *slot, const df_tensor *tensor, df_dtype *to) {
     if (tensor == NULL || slot->matrix == NULL) return false;
     *to = df_precision_dtype(precision, slot->name, tensor->dtype);
     return *to != tensor->dtype;
 }
 
 /* Allocates the converted matrices' buffer, after refusing shapes that the mode cannot hold. */
-static df_status make_room(df_weights *weights, df_precision precision, const df_slot *slots, int count,
-                           const df_tensor *const *found, df_error *err) {
+static dflash_status make_room(df_weights *weights, dflash_precision precision, const df_slot *slots, int count,
+                               const df_tensor *const *found, dflash_error *err) {
     size_t bytes = 0;
     for (int i = 0; i < count; i++) {
         df_dtype to;
         if (!converts(precision, &slots[i], found[i], &to)) continue;
-        const df_status status = df_precision_check_rows(precision, df_safetensors_path(weights->file), found[i]->name,
-                                                         to, found[i]->dim[1], err);
-        if (status != DF_OK) return status;
+        const dflash_status status = df_precision_check_rows(precision, df_safetensors_path(weights->file),
+                                                             found[i]->name, to, found[i]->dim[1], err);
+        if (status != DFLASH_OK) return status;
         bytes += padded(matrix_bytes(to, found[i]));
     }
-    if (bytes == 0) return DF_OK;
+    if (bytes == 0) return DFLASH_OK;
     weights->converted = aligned_alloc(ALIGNMENT, bytes);
-    return weights->converted != NULL ? DF_OK : df_fail_memory(err, "the converted weights", bytes);
+    return weights->converted != NULL ? DFLASH_OK : df_fail_memory(err, "the converted weights", bytes);
 }
 
 /*
  * Scans every consumed value, and converts the matrices that the mode holds in another width. One tensor at a time,
  * whose pages are given back at once, so that a converted model and its file are never in memory together.
  */
-static df_status scan_and_convert(df_weights *weights, df_precision precision, df_pool *pool, const df_slot *slots,
-                                  int count, const df_tensor *const *found, df_error *err) {
+static dflash_status scan_and_convert(df_weights *weights, dflash_precision precision, df_pool *pool,
+                                      const df_slot *slots, int count, const df_tensor *const *found,
+                                      dflash_error *err) {
     unsigned char *next = weights->converted;
     for (int i = 0; i < count; i++) {
         if (found[i] == NULL) continue;
         df_dtype to;
-        df_status status = check_finite(weights->file, found[i], err);
-        if (status != DF_OK) return status;
+        dflash_status status = check_finite(weights->file, found[i], err);
+        if (status != DFLASH_OK) return status;
         if (!converts(precision, &slots[i], found[i], &to)) continue;
         const df_matrix from = stored_matrix(found[i]);
         status = df_precision_convert(pool, df_safetensors_path(weights->file), found[i]->name, &from, to, next, err);
-        if (status != DF_OK) return status;
+        if (status != DFLASH_OK) return status;
         *slots[i].matrix = (df_matrix){to, from.out, from.in, next};
         next += padded(matrix_bytes(to, found[i]));
         df_safetensors_drop(weights->file, found[i]);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Sets every pointer and matrix that the slots name. Shapes and values have been checked. */
-static df_status bind(df_weights *weights, const df_slot *slots, int count, const df_tensor *const *found,
-                      df_error *err) {
+static dflash_status bind(df_weights *weights, const df_slot *slots, int count, const df_tensor *const *found,
+                          dflash_error *err) {
     size_t floats = 0;
     for (int i = 0; i < count; i++)
         if (found[i] != NULL && slots[i].vector != NULL) floats += padded_floats(found[i]);
@@ -344,22 +348,22 @@ static df_status bind(df_weights *weights, const df_slot *slots, int count, cons
             weights->bytes += matrix_bytes(matrix->dtype, tensor);
         }
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status df_weights_load(const char *path, const df_config *config, df_weights *out, df_error *err) {
-    return df_weights_load_as(path, config, DF_PRECISION_STORED, NULL, out, err);
+dflash_status df_weights_load(const char *path, const dflash_config *config, df_weights *out, dflash_error *err) {
+    return df_weights_load_as(path, config, DFLASH_PRECISION_STORED, NULL, out, err);
 }
 
-df_status df_weights_load_as(const char *path, const df_config *config, df_precision precision, df_pool *pool,
-                             df_weights *out, df_error *err) {
+dflash_status df_weights_load_as(const char *path, const dflash_config *config, dflash_precision precision,
+                                 df_pool *pool, df_weights *out, dflash_error *err) {
     memset(out, 0, sizeof *out);
     df_slot *slots = NULL;
     const df_tensor **found = NULL;
     int count = 0;
-    df_status status = refuse_sharded(path, err);
-    if (status == DF_OK) status = df_safetensors_open(path, &out->file, err);
-    if (status != DF_OK) goto cleanup;
+    dflash_status status = refuse_sharded(path, err);
+    if (status == DFLASH_OK) status = df_safetensors_open(path, &out->file, err);
+    if (status != DFLASH_OK) goto cleanup;
 
     const size_t layers = (size_t)config->n_layers, tensors = (size_t)df_safetensors_count(out->file);
     out->layer = calloc(layers, sizeof *out->layer);
@@ -369,22 +373,22 @@ df_status df_weights_load_as(const char *path, const df_config *config, df_preci
         goto cleanup;
     }
     status = df_census_list(config, out, &slots, &count, err);
-    if (status != DF_OK) goto cleanup;
+    if (status != DFLASH_OK) goto cleanup;
     found = calloc((size_t)count, sizeof *found);
     if (found == NULL) {
         status = df_fail_memory(err, "the census", (size_t)count * sizeof *found);
         goto cleanup;
     }
     status = check_names(out, config, slots, count, found, err);
-    for (int i = 0; i < count && status == DF_OK; i++)
+    for (int i = 0; i < count && status == DFLASH_OK; i++)
         if (found[i] != NULL) status = check_tensor(out->file, &slots[i], found[i], err);
-    if (status == DF_OK) status = make_room(out, precision, slots, count, found, err);
-    if (status == DF_OK) status = scan_and_convert(out, precision, pool, slots, count, found, err);
-    if (status == DF_OK) status = bind(out, slots, count, found, err);
+    if (status == DFLASH_OK) status = make_room(out, precision, slots, count, found, err);
+    if (status == DFLASH_OK) status = scan_and_convert(out, precision, pool, slots, count, found, err);
+    if (status == DFLASH_OK) status = bind(out, slots, count, found, err);
 cleanup:
     free(found);
     free(slots);
-    if (status != DF_OK) df_weights_release(out);
+    if (status != DFLASH_OK) df_weights_release(out);
     return status;
 }
 

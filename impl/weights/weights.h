@@ -59,16 +59,17 @@ typedef struct df_weights {
 } df_weights;
 
 /* Opens and binds DIR/model.safetensors for `config`. On failure *out is empty. */
-df_status df_weights_load(const char *path, const df_config *config, df_weights *out, df_error *err);
-/* The same in a precision mode. `pool` shares the work of converting; DF_PRECISION_STORED needs none (NULL). */
-df_status df_weights_load_as(const char *path, const df_config *config, df_precision precision, df_pool *pool,
-                             df_weights *out, df_error *err);
+dflash_status df_weights_load(const char *path, const dflash_config *config, df_weights *out, dflash_error *err);
+/* The same in a precision mode. `pool` shares the work of converting; DFLASH_PRECISION_STORED needs none (NULL). */
+dflash_status df_weights_load_as(const char *path, const dflash_config *config, dflash_precision precision,
+                                 df_pool *pool, df_weights *out, dflash_error *err);
 /*
  * Copies everything that is multiplied, added or gathered to an engine's memory, each matrix in its own width, and lets
  * go of the host's converted copies; the mapping stays, because the tensors' bytes are still asked for. Every matrix
  * and vector then points there. Does nothing when `memory` is the host's.
  */
-df_status df_weights_place(df_weights *weights, const df_config *config, const df_memory *memory, df_error *err);
+dflash_status df_weights_place(df_weights *weights, const dflash_config *config, const df_memory *memory,
+                               dflash_error *err);
 void df_weights_release(df_weights *weights);
 
 #endif

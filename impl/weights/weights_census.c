@@ -50,14 +50,14 @@ static void add_vector(census *list, const char *name, int64_t length, const flo
     add(list, name, 1, length, 0, 0)->vector = to;
 }
 
-static void add_conv(census *list, const df_config *config, const char *base, const char *projection,
+static void add_conv(census *list, const dflash_config *config, const char *base, const char *projection,
                      df_conv_weights *to) {
     const int64_t hidden = config->hidden, kernel = config->conv_kernel, groups = hidden / config->conv_group;
     add(list, base, 3, 2, kernel, hidden)->vector = &to->base;
     add_matrix(list, projection, 2 * kernel * groups, hidden, &to->projection);
 }
 
-static void add_layer(census *list, const df_config *config, int index, df_layer_weights *to) {
+static void add_layer(census *list, const dflash_config *config, int index, df_layer_weights *to) {
     const int64_t hidden = config->hidden, head = config->head_dim, mlp = config->intermediate;
     const int64_t queries = config->n_heads * head, keys = config->n_kv_heads * head;
     snprintf(list->prefix, sizeof list->prefix, "layers.%d.", index);
@@ -78,14 +78,14 @@ static void add_layer(census *list, const df_config *config, int index, df_layer
     add_matrix(list, "mlp.gate_proj.weight", mlp, hidden, &to->gate);
     add_matrix(list, "mlp.up_proj.weight", mlp, hidden, &to->up);
     add_matrix(list, "mlp.down_proj.weight", hidden, mlp, &to->down);
-    if (config->family == DF_FAMILY_DFLASH2) {
+    if (config->family == DFLASH_FAMILY_DFLASH2) {
         add_conv(list, config, "attention_conv.base_kernel", "attention_conv.kernel_projection.weight", &to->attn_conv);
         add_conv(list, config, "mlp_conv.base_kernel", "mlp_conv.kernel_projection.weight", &to->mlp_conv);
     }
     list->prefix[0] = '\0';
 }
 
-static void add_selector(census *list, const df_config *config, df_weights *to) {
+static void add_selector(census *list, const dflash_config *config, df_weights *to) {
     const int64_t rank = config->selector_rank;
     add_matrix(list, "candidate_selector.hidden_projection.weight", rank, config->hidden, &to->selector_projection);
     /* The codebooks have a row for every id of the vocabulary, also where selector_vocab bounds the candidates. */
@@ -95,18 +95,18 @@ static void add_selector(census *list, const df_config *config, df_weights *to) 
     list->spelling = ONE_SPELLING;
 }
 
-static void add_heads(census *list, const df_config *config, df_weights *to) {
+static void add_heads(census *list, const dflash_config *config, df_weights *to) {
     const int64_t hidden = config->hidden, rank = config->markov_rank;
     list->spelling = OR_WITH_LOGIT_HEAD;
-    if (config->markov != DF_MARKOV_NONE) {
+    if (config->markov != DFLASH_MARKOV_NONE) {
         add_matrix(list, "markov_head.markov_w1.weight", config->vocab, rank, &to->markov_w1);
         add_matrix(list, "markov_head.markov_w2.weight", config->vocab, rank, &to->markov_w2);
     }
-    if (config->markov == DF_MARKOV_GATED) {
+    if (config->markov == DFLASH_MARKOV_GATED) {
         add_matrix(list, "markov_head.gate_proj.weight", rank, hidden + rank, &to->markov_gate);
         add_vector(list, "markov_head.gate_proj.bias", rank, &to->markov_gate_bias);
     }
-    if (config->markov == DF_MARKOV_RNN) {
+    if (config->markov == DFLASH_MARKOV_RNN) {
         add_matrix(list, "markov_head.joint_proj.weight", 3 * rank, 2 * rank + hidden, &to->markov_joint);
         add_vector(list, "markov_head.joint_proj.bias", 3 * rank, &to->markov_joint_bias);
     }
@@ -120,16 +120,17 @@ static void add_heads(census *list, const df_config *config, df_weights *to) {
     list->spelling = ONE_SPELLING;
 }
 
-df_status df_census_list(const df_config *config, df_weights *weights, df_slot **slots, int *count, df_error *err) {
+dflash_status df_census_list(const dflash_config *config, df_weights *weights, df_slot **slots, int *count,
+                             dflash_error *err) {
     *slots = NULL;
     *count = 0;
-    const bool needs_vocab =
-        config->family == DF_FAMILY_DFLASH2 || (config->family == DF_FAMILY_DSPARK && config->markov != DF_MARKOV_NONE);
+    const bool needs_vocab = config->family == DFLASH_FAMILY_DFLASH2 ||
+                             (config->family == DFLASH_FAMILY_DSPARK && config->markov != DFLASH_MARKOV_NONE);
     if (needs_vocab && config->vocab <= 0)
-        return df_fail(err, DF_ERR_REFUSED, "census.shape",
+        return df_fail(err, DFLASH_ERR_REFUSED, "census.shape",
                        "The config of this %s drafter does not say vocab_size, so the number of rows of its vocabulary "
                        "tables cannot be checked. Expected a positive integer; add vocab_size to config.json.",
-                       df_family_name(config->family));
+                       dflash_family_name(config->family));
 
     const size_t room = (size_t)config->n_layers * SLOTS_PER_LAYER + SLOTS_OUTSIDE;
     census list = {.slot = calloc(room, sizeof(df_slot)), .spelling = ONE_SPELLING};
@@ -139,11 +140,11 @@ df_status df_census_list(const df_config *config, df_weights *weights, df_slot *
     add_vector(&list, "hidden_norm.weight", config->hidden, &weights->hidden_norm);
     add_vector(&list, "norm.weight", config->hidden, &weights->norm);
     for (int i = 0; i < config->n_layers; i++) add_layer(&list, config, i, &weights->layer[i]);
-    if (config->family == DF_FAMILY_DFLASH2) add_selector(&list, config, weights);
-    if (config->family == DF_FAMILY_DSPARK) add_heads(&list, config, weights);
+    if (config->family == DFLASH_FAMILY_DFLASH2) add_selector(&list, config, weights);
+    if (config->family == DFLASH_FAMILY_DSPARK) add_heads(&list, config, weights);
     *slots = list.slot;
     *count = list.count;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }

@@ -23,7 +23,8 @@ typedef struct df_slot {
 
 /* Lists the tensors of `config`. Slots point into *weights and weights->layer, which must hold n_layers entries and
  * stay where they are. The caller frees *slots. */
-df_status df_census_list(const df_config *config, df_weights *weights, df_slot **slots, int *count, df_error *err);
+dflash_status df_census_list(const dflash_config *config, df_weights *weights, df_slot **slots, int *count,
+                             dflash_error *err);
 
 /* True for names that every export may carry and no drafter reads: the target's tables and derived frequencies. */
 bool df_census_ignored(const char *name);

@@ -26,7 +26,8 @@ static size_t held_bytes(const df_slot *slot) {
     return bytes;
 }
 
-static df_status upload(const df_slot *slots, int count, unsigned char *to, const df_memory *memory, df_error *err) {
+static dflash_status upload(const df_slot *slots, int count, unsigned char *to, const df_memory *memory,
+                            dflash_error *err) {
     for (int i = 0; i < count; i++) {
         const df_slot *slot = &slots[i];
         const size_t bytes = held_bytes(slot);
@@ -36,24 +37,25 @@ static df_status upload(const df_slot *slots, int count, unsigned char *to, cons
         *data = to;
         to += padded(bytes);
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status df_weights_place(df_weights *weights, const df_config *config, const df_memory *memory, df_error *err) {
+dflash_status df_weights_place(df_weights *weights, const dflash_config *config, const df_memory *memory,
+                               dflash_error *err) {
     df_slot *slots = NULL;
     int count = 0;
     size_t bytes = 0;
-    if (memory->host) return DF_OK;
+    if (memory->host) return DFLASH_OK;
     weights->memory = memory;
-    df_status status = df_census_list(config, weights, &slots, &count, err);
-    for (int i = 0; status == DF_OK && i < count; i++) bytes += padded(held_bytes(&slots[i]));
-    if (status == DF_OK) status = memory->alloc(memory->owner, "the weights", bytes, &weights->device, err);
-    if (status == DF_OK) status = upload(slots, count, weights->device, memory, err);
+    dflash_status status = df_census_list(config, weights, &slots, &count, err);
+    for (int i = 0; status == DFLASH_OK && i < count; i++) bytes += padded(held_bytes(&slots[i]));
+    if (status == DFLASH_OK) status = memory->alloc(memory->owner, "the weights", bytes, &weights->device, err);
+    if (status == DFLASH_OK) status = upload(slots, count, weights->device, memory, err);
     free(slots);
-    if (status != DF_OK) return status;
+    if (status != DFLASH_OK) return status;
     free(weights->converted);
     free(weights->vectors);
     weights->converted = NULL;
     weights->vectors = NULL;
-    return DF_OK;
+    return DFLASH_OK;
 }

@@ -53,40 +53,40 @@ static int entries(void) {
 
 static dp_atomic_file *open_target(void) {
     dp_atomic_file *file = NULL;
-    df_error err;
-    ck_assert_int_eq(dp_atomic_open(target, &file, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_atomic_open(target, &file, &err), DFLASH_OK);
     return file;
 }
 
 static void write_all(dp_atomic_file *file, const char *text) {
-    df_error err;
-    ck_assert_int_eq(dp_atomic_write(file, text, strlen(text), &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_atomic_write(file, text, strlen(text), &err), DFLASH_OK);
 }
 
 static void assert_open_fails(const char *path, const char *code) {
     dp_atomic_file *file = NULL;
-    df_error err = {0};
-    ck_assert_int_eq(dp_atomic_open(path, &file, &err), DF_ERR_IO);
-    ck_assert_int_eq(err.status, DF_ERR_IO);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_atomic_open(path, &file, &err), DFLASH_ERR_IO);
+    ck_assert_int_eq(err.status, DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, code);
     ck_assert_ptr_null(file);
 }
 
 static void assert_commit_fails(dp_atomic_file *file, const char *code) {
-    df_error err = {0};
-    ck_assert_int_eq(dp_atomic_commit(file, &err), DF_ERR_IO);
-    ck_assert_int_eq(err.status, DF_ERR_IO);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_atomic_commit(file, &err), DFLASH_ERR_IO);
+    ck_assert_int_eq(err.status, DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, code);
     ck_assert_ptr_nonnull(strstr(err.message, target));
 }
 
 START_TEST(a_committed_file_holds_all_that_was_written) {
     dp_atomic_file *file = open_target();
-    df_error err;
+    dflash_error err;
     write_all(file, "first, ");
     write_all(file, "");
     write_all(file, "second");
-    ck_assert_int_eq(dp_atomic_commit(file, &err), DF_OK);
+    ck_assert_int_eq(dp_atomic_commit(file, &err), DFLASH_OK);
     assert_holds("first, second");
     ck_assert_int_eq(entries(), 1);
 }
@@ -96,9 +96,9 @@ START_TEST(a_new_file_has_the_mode_that_the_umask_allows) {
     const mode_t before = umask(027);
     dp_atomic_file *file = open_target();
     umask(before);
-    df_error err;
+    dflash_error err;
     struct stat info;
-    ck_assert_int_eq(dp_atomic_commit(file, &err), DF_OK);
+    ck_assert_int_eq(dp_atomic_commit(file, &err), DFLASH_OK);
     ck_assert_int_eq(stat(target, &info), 0);
     ck_assert_uint_eq(info.st_mode & 0777u, 0640u);
 }
@@ -107,10 +107,10 @@ END_TEST
 START_TEST(the_old_file_stands_until_the_commit) {
     put("old");
     dp_atomic_file *file = open_target();
-    df_error err;
+    dflash_error err;
     write_all(file, "new");
     assert_holds("old");
-    ck_assert_int_eq(dp_atomic_commit(file, &err), DF_OK);
+    ck_assert_int_eq(dp_atomic_commit(file, &err), DFLASH_OK);
     assert_holds("new");
     ck_assert_int_eq(entries(), 1);
 }
@@ -130,13 +130,13 @@ END_TEST
 
 START_TEST(two_writers_of_one_target_do_not_mix) {
     dp_atomic_file *one = open_target(), *two = open_target();
-    df_error err;
+    dflash_error err;
     write_all(one, "one");
     write_all(two, "two");
     write_all(one, "one");
-    ck_assert_int_eq(dp_atomic_commit(two, &err), DF_OK);
+    ck_assert_int_eq(dp_atomic_commit(two, &err), DFLASH_OK);
     assert_holds("two");
-    ck_assert_int_eq(dp_atomic_commit(one, &err), DF_OK);
+    ck_assert_int_eq(dp_atomic_commit(one, &err), DFLASH_OK);
     assert_holds("oneone");
     ck_assert_int_eq(entries(), 1);
 }
@@ -198,15 +198,15 @@ static void lift_limit(const struct rlimit *before) {
 /* Opens, writes 1000 bytes that fit, then 8192 of which some do not. Returns the handle after that failure. */
 static dp_atomic_file *fill_disk(void) {
     static const char block[8192];
-    df_error err = {0};
+    dflash_error err = {0};
     struct rlimit before;
     dp_atomic_file *file = open_target();
     limit_file_size(4096, &before);
-    const df_status fits = dp_atomic_write(file, block, 1000, &err);
-    const df_status full = dp_atomic_write(file, block, sizeof block, &err);
+    const dflash_status fits = dp_atomic_write(file, block, 1000, &err);
+    const dflash_status full = dp_atomic_write(file, block, sizeof block, &err);
     lift_limit(&before);
-    ck_assert_int_eq(fits, DF_OK);
-    ck_assert_int_eq(full, DF_ERR_IO);
+    ck_assert_int_eq(fits, DFLASH_OK);
+    ck_assert_int_eq(full, DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "atomic.write");
     ck_assert_ptr_nonnull(strstr(err.message, target));
     return file;

@@ -16,13 +16,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static df_error err;
+static dflash_error err;
 
 static int code_of(const char *command) {
     const char *const argv[] = {"sh", "-c", command, NULL};
     const dp_process process = {.argv = argv};
     int code = -1;
-    ck_assert_msg(dp_process_run(&process, &code, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_process_run(&process, &code, &err) == DFLASH_OK, "%s", err.message);
     return code;
 }
 
@@ -58,9 +58,9 @@ START_TEST(a_program_whose_end_nobody_knows_is_an_error_and_no_success) {
     int code = -1;
     ck_assert_int_eq(sigaction(SIGALRM, &taking, &before), 0);
     ck_assert_int_eq(setitimer(ITIMER_REAL, &soon, NULL), 0);
-    const df_status status = dp_process_run(&process, &code, &err);
+    const dflash_status status = dp_process_run(&process, &code, &err);
     ck_assert_int_eq(sigaction(SIGALRM, &before, NULL), 0);
-    ck_assert_int_eq(status, DF_ERR_IO);
+    ck_assert_int_eq(status, DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "process.wait");
     ck_assert_int_eq(code, -1);
 }

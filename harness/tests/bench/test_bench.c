@@ -14,7 +14,7 @@
 
 /* One geometry with figures whose ratios are round numbers: 4 GB at 4 TB/s. */
 static void fill_table(dp_table *t) {
-    *t = (dp_table){.backend = DF_BACKEND_CUDA,
+    *t = (dp_table){.backend = DFLASH_BACKEND_CUDA,
                     .context = 2048,
                     .repeat = 100,
                     .python = "python3",
@@ -27,8 +27,8 @@ static void fill_table(dp_table *t) {
         .with_torch = true,
         .machine = {.macs_per_second = 1e12, .bytes_per_second = 4e12},
         .torch = {.version = "2.11.0", .eager = 8e-3, .graph = 3e-3, .why = "compiled not timed: no compiler"},
-        .row = {{DF_CLASS_FAST, DF_PRECISION_BF16, 4e9, 1e8, 4e8, 1.25e-3, 0.125e-3},
-                {DF_CLASS_EXACT, DF_PRECISION_F32, 8e9, 1e8, 8e8, 2.5e-3, 0.0}}};
+        .row = {{DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16, 4e9, 1e8, 4e8, 1.25e-3, 0.125e-3},
+                {DFLASH_CLASS_EXACT, DFLASH_PRECISION_F32, 8e9, 1e8, 8e8, 2.5e-3, 0.0}}};
 }
 
 static char *printed(const dp_table *t, bool markdown) {
@@ -170,11 +170,11 @@ START_TEST(a_geometry_that_cannot_be_measured_is_refused) {
                  "it is given twice");
     child_expect(CHILD("bench", "--geometry", "tiny-windowed", TINY), 3, "", "precision.block"); /* fc: 240 wide */
     dp_table t = {.configs = "fixtures/small"};
-    df_error err;
-    ck_assert_int_eq(dp_table_add(&t, "tiny-edge", &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_table_add(&t, "tiny-edge", &err), DFLASH_OK);
     ck_assert_int_eq(t.geometry[0].block, 3);
     t.count = DP_TABLE_GEOMETRIES;
-    ck_assert_int_eq(dp_table_add(&t, "tiny-plain", &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_table_add(&t, "tiny-plain", &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "table.geometry");
     ck_assert_ptr_nonnull(strstr(err.message, "too many"));
 }
@@ -196,10 +196,10 @@ END_TEST
 /* Nothing is written for a device that is not there: five gigabytes would be waste. */
 START_TEST(without_a_device_it_is_code_4_before_a_checkpoint_is_written) {
     char folder[SCRATCH_PATH];
-    df_engine *engine = NULL;
-    const df_engine_options options = {.backend = DF_BACKEND_CUDA};
-    if (df_engine_create(&options, &engine, NULL) == DF_OK) {
-        df_engine_destroy(engine);
+    dflash_engine *engine = NULL;
+    const dflash_engine_options options = {.backend = DFLASH_BACKEND_CUDA};
+    if (dflash_engine_create(&options, &engine, NULL) == DFLASH_OK) {
+        dflash_engine_destroy(engine);
         return; /* there is one */
     }
     child_expect(CHILD("bench", "--table", "--backend", "cuda", "--checkpoints", scratch_path("made", folder)), 4, "",

@@ -42,14 +42,14 @@ static void pretend(const char *when, const char *code) {
 static int record(const char *a, const char *b, const char *c, const char *d) {
     char path[2 * SCRATCH_PATH];
     int code = -1;
-    df_error err;
+    dflash_error err;
     snprintf(path, sizeof path, "PATH=%s:/usr/bin:/bin", sf_folder);
     const char *const environment[] = {path, NULL};
     const char *const argv[] = {
         "sh", "reports/gpu/record.sh", "--binary", program, "--tests", program, "--out", results, a, b, c, d, NULL};
     unlink(said);
     const dp_process process = {.argv = argv, .environment = environment, .out = said, .err = said};
-    ck_assert_int_eq(dp_process_run(&process, &code, &err), DF_OK);
+    ck_assert_int_eq(dp_process_run(&process, &code, &err), DFLASH_OK);
     return code;
 }
 

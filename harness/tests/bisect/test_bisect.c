@@ -18,9 +18,9 @@ static int log2_up(int n) {
  * last one can. Returns the number of tries. */
 static int search_for(int count, int culprit, unsigned broken, int *first, int *last) {
     dp_search search;
-    df_error err;
+    dflash_error err;
     int tries = 0;
-    ck_assert_int_eq(dp_search_begin(count, &search, &err), DF_OK);
+    ck_assert_int_eq(dp_search_begin(count, &search, &err), DFLASH_OK);
     for (int next; (next = dp_search_next(&search)) >= 0; tries++) {
         ck_assert_int_lt(next, count);
         ck_assert_int_eq(search.state[next], DP_TRIAL_NONE);

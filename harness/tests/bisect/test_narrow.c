@@ -38,7 +38,7 @@ static const struct {
     int64_t at; /* first of the axis that is not all (row, then head, then column); -1: not checked */
     dp_value_pattern values;
     const char *words;
-} plants[] = {
+} injections[] = {
     {"layers.1.mlp.down", one_element, 1.001f, 0, 1, DP_AXIS_ONE, DP_AXIS_TRIVIAL, DP_AXIS_ONE, 2, DP_VALUES_NONE,
      "row 2 of 5"},
     {"layers.1.attn.norm", one_row, 1.0001f, 0, 96, DP_AXIS_ONE, DP_AXIS_TRIVIAL, DP_AXIS_ALL, 3, DP_VALUES_SCALED,
@@ -68,7 +68,7 @@ static const struct {
     {"layers.2.out", scattered, 1, INFINITY, 3, DP_AXIS_SCATTERED, DP_AXIS_TRIVIAL, DP_AXIS_SCATTERED, -1,
      DP_VALUES_NONFINITE, "3 of 5 rows, no pattern"},
 };
-enum { PLANTS = sizeof plants / sizeof *plants };
+enum { INJECTIONS = sizeof injections / sizeof *injections };
 
 static const dp_axis *telling_axis(const dp_narrowing *n) {
     if (n->row.pattern > DP_AXIS_ALL) return &n->row;
@@ -89,20 +89,20 @@ static void expect_words(const dp_bisection *found, const char *words) {
 START_TEST(a_planted_fault_is_localised_exactly) {
     dp_bisection found;
     rc_open("tiny-plain");
-    rc_change(plants[_i].stage, plants[_i].chosen, plants[_i].factor, plants[_i].term);
+    rc_change(injections[_i].stage, injections[_i].chosen, injections[_i].factor, injections[_i].term);
     rc_bisect(&found);
     const dp_narrowing *n = &found.narrowing;
-    ck_assert_str_eq(found.first->spec.name, plants[_i].stage);
+    ck_assert_str_eq(found.first->spec.name, injections[_i].stage);
     ck_assert(found.narrowed);
-    ck_assert_int_eq(n->differing, plants[_i].differing);
-    ck_assert_int_eq(n->row.pattern, plants[_i].row);
-    ck_assert_int_eq(n->head.pattern, plants[_i].head);
-    ck_assert_int_eq(n->column.pattern, plants[_i].column);
-    if (plants[_i].at >= 0 && plants[_i].column != DP_AXIS_LANE)
-        ck_assert_int_eq(telling_axis(n)->first, plants[_i].at);
-    if (plants[_i].column == DP_AXIS_LANE) ck_assert_int_eq(n->column.residue, plants[_i].at);
-    ck_assert_int_eq(n->values, plants[_i].values);
-    expect_words(&found, plants[_i].words);
+    ck_assert_int_eq(n->differing, injections[_i].differing);
+    ck_assert_int_eq(n->row.pattern, injections[_i].row);
+    ck_assert_int_eq(n->head.pattern, injections[_i].head);
+    ck_assert_int_eq(n->column.pattern, injections[_i].column);
+    if (injections[_i].at >= 0 && injections[_i].column != DP_AXIS_LANE)
+        ck_assert_int_eq(telling_axis(n)->first, injections[_i].at);
+    if (injections[_i].column == DP_AXIS_LANE) ck_assert_int_eq(n->column.residue, injections[_i].at);
+    ck_assert_int_eq(n->values, injections[_i].values);
+    expect_words(&found, injections[_i].words);
     dp_bisection_release(&found);
 }
 END_TEST
@@ -257,7 +257,7 @@ void bisect_add_narrow(Suite *suite) {
     TCase *tests = tcase_create("narrow");
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, scratch_open, scratch_close);
-    tcase_add_loop_test(tests, a_planted_fault_is_localised_exactly, 0, PLANTS);
+    tcase_add_loop_test(tests, a_planted_fault_is_localised_exactly, 0, INJECTIONS);
     tcase_add_test(tests, a_row_or_head_in_the_place_of_another_is_recognised);
     tcase_add_test(tests, noise_has_no_pattern_of_values);
     tcase_add_test(tests, the_map_shows_where_the_differences_lie);

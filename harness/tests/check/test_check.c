@@ -38,9 +38,9 @@ START_TEST(the_stages_come_in_forward_order_and_name_every_layer) {
     ck_assert_str_eq(result.stage[5].name, "layers.0.attn.norm");
     ck_assert_str_eq(result.stage[5 + 2 * 17].name, "layers.2.attn.norm");
     ck_assert_str_eq(result.stage[result.stage_count - 1].name, "kv.v");
-    ck_assert_str_eq(result.arm[0].name, "round.all");
-    ck_assert_str_eq(result.arm[1].name, "round.chunk1");
-    ck_assert_str_eq(result.arm[2].name, "round.chunk7");
+    ck_assert_str_eq(result.variant[0].name, "round.all");
+    ck_assert_str_eq(result.variant[1].name, "round.chunk1");
+    ck_assert_str_eq(result.variant[2].name, "round.chunk7");
     ck_assert_int_eq(result.context, 24);
     ck_assert_int_eq(result.block, 5);
     dp_result_release(&result);
@@ -52,7 +52,7 @@ START_TEST(the_final_hidden_is_as_near_to_float64_as_upstreams_own_float32) {
     scratch_copy_case(stored[_i]);
     scratch_check("final", &result);
     ck_assert_int_eq(result.stage_count, 1);
-    ck_assert(result.stage[0].difference.l2_rel <= 2 * result.stage[0].bar.bracket_l2_rel);
+    ck_assert(result.stage[0].difference.l2_rel <= 2 * result.stage[0].limit.reference_spread_l2_rel);
     dp_result_release(&result);
 }
 END_TEST
@@ -62,7 +62,7 @@ END_TEST
 START_TEST(a_filter_compares_what_it_matches_and_nothing_else) {
     static const struct {
         const char *filter;
-        int stages, arms;
+        int stages, variants;
     } cases[] = {{"final", 1, 0}, {"layers.1.*", 17, 0}, {"round.*", 0, 8}, {"round.chunk7", 0, 1}, {"kv.?", 2, 0}};
     scratch_copy_case("tiny-plain");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -70,7 +70,7 @@ START_TEST(a_filter_compares_what_it_matches_and_nothing_else) {
         scratch_check(cases[i].filter, &result);
         ck_assert_int_eq(result.verdict, DP_PASS);
         ck_assert_int_eq(result.stage_count, cases[i].stages);
-        ck_assert_int_eq(result.arm_count, cases[i].arms);
+        ck_assert_int_eq(result.variant_count, cases[i].variants);
         ck_assert_int_eq(result.stages_known, 59);
         ck_assert_str_eq(result.options->filter, cases[i].filter);
         dp_result_release(&result);
@@ -84,7 +84,7 @@ START_TEST(a_filter_that_matches_nothing_is_not_a_pass) {
     scratch_check("layers.7.*", &result);
     ck_assert_int_eq(result.verdict, DP_NOTHING);
     ck_assert_int_eq(dp_verdict_exit_code(result.verdict), 5);
-    ck_assert_int_eq(result.stage_count + result.arm_count, 0);
+    ck_assert_int_eq(result.stage_count + result.variant_count, 0);
     dp_result_release(&result);
 }
 END_TEST

@@ -25,25 +25,25 @@ static void copy_as(const char *checkpoint, const char *oracle) {
 /* A stored oracle of each precision mode. */
 static const struct {
     const char *checkpoint, *oracle;
-    df_precision precision;
+    dflash_precision precision;
 } modes[] = {
-    {"tiny-plain", "tiny-plain-q8_0", DF_PRECISION_Q8_0},
-    {"tiny-plain", "tiny-plain-q4_0", DF_PRECISION_Q4_0},
-    {"tiny-plain", "tiny-plain-mixed", DF_PRECISION_MIXED},
-    {"tiny-plain", "tiny-plain-fc", DF_PRECISION_FC},
-    {"tiny-hot", "tiny-hot-bf16", DF_PRECISION_BF16},
-    {"tiny-dflash2", "tiny-dflash2-q8_0", DF_PRECISION_Q8_0},
-    {"tiny-dspark-gated", "tiny-dspark-gated-q4_0", DF_PRECISION_Q4_0},
+    {"tiny-plain", "tiny-plain-q8_0", DFLASH_PRECISION_Q8_0},
+    {"tiny-plain", "tiny-plain-q4_0", DFLASH_PRECISION_Q4_0},
+    {"tiny-plain", "tiny-plain-mixed", DFLASH_PRECISION_MIXED},
+    {"tiny-plain", "tiny-plain-fc", DFLASH_PRECISION_FC},
+    {"tiny-hot", "tiny-hot-bf16", DFLASH_PRECISION_BF16},
+    {"tiny-dflash2", "tiny-dflash2-q8_0", DFLASH_PRECISION_Q8_0},
+    {"tiny-dspark-gated", "tiny-dspark-gated-q4_0", DFLASH_PRECISION_Q4_0},
 };
 enum { MODES = sizeof modes / sizeof *modes };
 
 START_TEST(an_oracle_of_a_precision_mode_passes_in_that_mode_alone) {
     copy_as(modes[_i].checkpoint, modes[_i].oracle);
-    for (df_precision other = DF_PRECISION_STORED; other <= DF_PRECISION_FC; other++) {
+    for (dflash_precision other = DFLASH_PRECISION_STORED; other <= DFLASH_PRECISION_FC; other++) {
         char ours[32], theirs[32];
         scratch_options.precision = other;
-        snprintf(ours, sizeof ours, "precision %s,", df_precision_name(other));
-        snprintf(theirs, sizeof theirs, "--precision %s,", df_precision_name(modes[_i].precision));
+        snprintf(ours, sizeof ours, "precision %s,", dflash_precision_name(other));
+        snprintf(theirs, sizeof theirs, "--precision %s,", dflash_precision_name(modes[_i].precision));
         if (other != modes[_i].precision)
             scratch_expect_stop(DP_REFUSED, "provenance.precision", ours, theirs, NULL);
         else
@@ -54,9 +54,9 @@ END_TEST
 
 START_TEST(an_oracle_of_the_stored_weights_refuses_every_mode) {
     scratch_copy_case("tiny-dflash2");
-    scratch_options.precision = DF_PRECISION_BF16; /* the weights are bf16 already, and still it is another claim */
+    scratch_options.precision = DFLASH_PRECISION_BF16; /* the weights are bf16 already, and still it is another claim */
     scratch_expect_stop(DP_REFUSED, "provenance.precision", "in precision bf16", "--precision stored", NULL);
-    scratch_options.precision = DF_PRECISION_STORED;
+    scratch_options.precision = DFLASH_PRECISION_STORED;
     scratch_edit_record("provenance", "precision", "\"stored\"");
     scratch_expect_pass();
     scratch_edit_record("provenance", "precision", "\"q8_0\"");
@@ -69,14 +69,14 @@ END_TEST
 START_TEST(the_claim_of_another_mode_fails_where_the_weights_differ) {
     copy_as("tiny-plain", "tiny-plain-q8_0");
     scratch_edit_record("provenance", "precision", "\"q4_0\"");
-    scratch_options.precision = DF_PRECISION_Q4_0;
+    scratch_options.precision = DFLASH_PRECISION_Q4_0;
     scratch_expect_failure("ctx.fc");
     scratch_edit_record("provenance", "precision", "\"fc\""); /* whose fc is bf16 */
-    scratch_options.precision = DF_PRECISION_FC;
+    scratch_options.precision = DFLASH_PRECISION_FC;
     scratch_expect_failure("ctx.fc");
     copy_as("tiny-plain", "tiny-plain-mixed");
     scratch_edit_record("provenance", "precision", "\"stored\""); /* of which only the MLP differs */
-    scratch_options.precision = DF_PRECISION_STORED;
+    scratch_options.precision = DFLASH_PRECISION_STORED;
     scratch_expect_failure("layers.0.mlp.gate");
 }
 END_TEST
@@ -84,7 +84,7 @@ END_TEST
 START_TEST(rows_that_are_not_whole_blocks_stop_the_gate) {
     scratch_copy_case("tiny-hot"); /* its hidden size is 80 */
     scratch_edit_record("provenance", "precision", "\"q8_0\"");
-    scratch_options.precision = DF_PRECISION_Q8_0;
+    scratch_options.precision = DFLASH_PRECISION_Q8_0;
     dp_result result;
     scratch_check(NULL, &result);
     ck_assert_int_eq(result.verdict, DP_REFUSED);
@@ -304,38 +304,38 @@ END_TEST
 /* ---- The case list ----------------------------------------------------------------------------------------------- */
 
 /* The first stage that no case of the list demands, leaving out cases of a family or those with a head. */
-static df_stage first_undemanded(int without_family, bool without_head) {
-    bool demanded[DF_STAGE_COUNT] = {false};
-    df_error err = {0};
+static dflash_stage first_undemanded(int without_family, bool without_head) {
+    bool demanded[DFLASH_STAGE_COUNT] = {false};
+    dflash_error err = {0};
     dp_case_list list;
-    ck_assert_msg(dp_cases_read("fixtures/cases.json", &list, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_cases_read("fixtures/cases.json", &list, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_int_gt(list.count, 0);
     for (int i = 0; i < list.count; i++) {
         const bool head = (list.item[i].synth.extras & DP_SYNTH_LM_HEAD) != 0;
-        df_config config;
+        dflash_config config;
         dp_stage_set set;
-        ck_assert_msg(df_config_read(list.item[i].synth_config, &config, &err) == DF_OK, "%s", err.message);
+        ck_assert_msg(dflash_config_read(list.item[i].synth_config, &config, &err) == DFLASH_OK, "%s", err.message);
         if ((int)config.family == without_family || (head && without_head)) continue;
         const dp_stage_input input = {.context = 1,
                                       .vocab = head ? config.vocab : 0,
                                       .embedded = (list.item[i].synth.extras & DP_SYNTH_EMBED_TOKENS) != 0};
-        ck_assert_int_eq(dp_stage_set_create(&config, &input, &set, &err), DF_OK);
+        ck_assert_int_eq(dp_stage_set_create(&config, &input, &set, &err), DFLASH_OK);
         for (int s = 0; s < set.count; s++) demanded[set.spec[s].stage] = true;
         dp_stage_set_release(&set);
     }
     dp_cases_release(&list);
     int stage = 0;
-    while (stage < DF_STAGE_COUNT && demanded[stage]) stage++;
-    return (df_stage)stage;
+    while (stage < DFLASH_STAGE_COUNT && demanded[stage]) stage++;
+    return (dflash_stage)stage;
 }
 
 START_TEST(every_stage_of_the_vocabulary_is_demanded_by_a_case) {
-    char name[DF_STAGE_NAME_MAX];
-    const df_stage missing = first_undemanded(-1, false);
-    ck_assert_msg(missing == DF_STAGE_COUNT, "no case demands %s", df_stage_name(missing, 0, name));
-    ck_assert_int_eq(first_undemanded(-1, true), DF_STAGE_ATTN_CONV_DYN);
-    ck_assert_int_eq(first_undemanded(DF_FAMILY_DFLASH2, false), DF_STAGE_ATTN_CONV_DYN);
-    ck_assert_int_eq(first_undemanded(DF_FAMILY_DSPARK, false), DF_STAGE_MARKOV_LOGITS);
+    char name[DFLASH_STAGE_NAME_MAX];
+    const dflash_stage missing = first_undemanded(-1, false);
+    ck_assert_msg(missing == DFLASH_STAGE_COUNT, "no case demands %s", dflash_stage_name(missing, 0, name));
+    ck_assert_int_eq(first_undemanded(-1, true), DFLASH_STAGE_ATTN_CONV_DYN);
+    ck_assert_int_eq(first_undemanded(DFLASH_FAMILY_DFLASH2, false), DFLASH_STAGE_ATTN_CONV_DYN);
+    ck_assert_int_eq(first_undemanded(DFLASH_FAMILY_DSPARK, false), DFLASH_STAGE_MARKOV_LOGITS);
 }
 END_TEST
 

@@ -218,13 +218,13 @@ START_TEST(a_reference_value_moved_by_ten_bars_fails_that_stage_alone) {
         dp_result result;
         const char *stage = cases[i].stage;
         scratch_copy_case("tiny-plain");
-        const double bar = stage_result(stage).bar.max_rel;
+        const double limit = stage_result(stage).limit.max_rel;
         move_reference(stage, cases[i].index,
-                       10 * bar * row_rms(object_of(DP_RUN_F64, stage, object), cases[i].index, cases[i].width));
+                       10 * limit * row_rms(object_of(DP_RUN_F64, stage, object), cases[i].index, cases[i].width));
         scratch_check(NULL, &result);
         ck_assert_msg(result.verdict == DP_FAIL, "%s", result.error.message);
         ck_assert_int_eq(result.failed_stages, 1);
-        ck_assert_int_eq(result.failed_arms, 0);
+        ck_assert_int_eq(result.failed_variants, 0);
         ck_assert_str_eq(dp_worst_stage(&result)->name, stage);
         ck_assert_int_eq(dp_worst_stage(&result)->difference.worst, cases[i].index);
         ck_assert(dp_worst_stage(&result)->headroom < -7.0 && dp_worst_stage(&result)->headroom > -11.0);
@@ -264,7 +264,7 @@ START_TEST(little_headroom_is_a_warning_and_no_failure_of_the_chained_stage) {
     const int64_t at = before.difference.worst;
     move_reference("layers.1.mlp.up", at,
                    before.difference.worst_got - before.difference.worst_want +
-                       0.9 * before.bar.max_rel * row_rms(object_of(DP_RUN_F64, "layers.1.mlp.up", object), at, 160));
+                       0.9 * before.limit.max_rel * row_rms(object_of(DP_RUN_F64, "layers.1.mlp.up", object), at, 160));
     scratch_check(NULL, &result);
     ck_assert_int_eq(result.failed_stages, 0);
     ck_assert_int_eq(result.warnings, 1);
@@ -275,7 +275,7 @@ START_TEST(little_headroom_is_a_warning_and_no_failure_of_the_chained_stage) {
 END_TEST
 
 START_TEST(an_oracle_cannot_widen_its_own_bars) {
-    /* A run that is wrong alone makes the bracket, and with it the bar, as large as its error. */
+    /* A run that is wrong alone makes the reference spread, and with it the limit, as large as its error. */
     char object[96];
     int64_t count;
     for (int run = DP_RUN_F64; run <= DP_RUN_F32; run++) {
@@ -327,9 +327,9 @@ START_TEST(a_bar_rests_on_the_largest_of_the_reference_s_orders) {
     const dp_stage_result before = stage_result("final");
     scratch_edit_record("provenance", "float32_orders/largest/final", "[9e-7, 5e-6]");
     const dp_stage_result after = stage_result("final");
-    ck_assert_double_eq(after.bar.bracket_l2_rel, 9e-7);
-    ck_assert_double_eq(after.bar.bracket_max_rel, 5e-6);
-    ck_assert(before.bar.bracket_l2_rel < 9e-7 && before.bar.bracket_max_rel < 5e-6);
+    ck_assert_double_eq(after.limit.reference_spread_l2_rel, 9e-7);
+    ck_assert_double_eq(after.limit.reference_spread_max_rel, 5e-6);
+    ck_assert(before.limit.reference_spread_l2_rel < 9e-7 && before.limit.reference_spread_max_rel < 5e-6);
 }
 END_TEST
 

@@ -1,19 +1,19 @@
 /*
- * test_check_rounds.c - a recording of forward_block that is wrong in one place, and what an arm reports of it.
+ * test_check_rounds.c - a recording of forward_block that is wrong in one place, and what a variant reports of it.
  *
  * The round itself is right here; whether it equals the block on every input is the draft suite's.
  */
 #include "support/check_case.h"
 
 #include "common/dtype.h"
-#include "judge/round_arms.h"
+#include "judge/round_variants.h"
 #include "store/stage_set.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static df_engine *engine;
-static df_draft *draft;
+static dflash_engine *engine;
+static dflash_draft *draft;
 static dp_recording block;
 static dp_round_input input;
 static float *features, *noise;
@@ -22,24 +22,24 @@ static int32_t pos[64];
 enum { CONTEXT = 24, ROW_KV = 32 };
 
 static void record_block(void) {
-    const df_config *c = df_draft_config(draft);
-    df_error err;
+    const dflash_config *c = dflash_draft_config(draft);
+    dflash_error err;
     float *out = malloc((size_t)c->block * (size_t)c->hidden * sizeof *out);
     ck_assert_ptr_nonnull(out);
-    df_draft_observe(draft, dp_recording_observe, &block);
-    ck_assert_int_eq(df_forward_block(draft, features, noise, pos, CONTEXT, out, &err), DF_OK);
-    df_draft_observe(draft, NULL, NULL);
-    ck_assert_int_eq(dp_recording_status(&block, &err), DF_OK);
+    dflash_draft_observe(draft, dp_recording_observe, &block);
+    ck_assert_int_eq(dflash_forward_block(draft, features, noise, pos, CONTEXT, out, &err), DFLASH_OK);
+    dflash_draft_observe(draft, NULL, NULL);
+    ck_assert_int_eq(dp_recording_status(&block, &err), DFLASH_OK);
     free(out);
 }
 
 /* tiny-plain over inputs that are nothing special, and its block run on record. */
 static void record(void) {
-    const df_engine_options options = {.threads = 1, .poison_scratch = true};
-    df_error err;
-    ck_assert_int_eq(df_engine_create(&options, &engine, &err), DF_OK);
-    ck_assert_int_eq(df_draft_load(engine, "fixtures/small/tiny-plain", &draft, &err), DF_OK);
-    const df_config *c = df_draft_config(draft);
+    const dflash_engine_options options = {.threads = 1, .poison_scratch = true};
+    dflash_error err;
+    ck_assert_int_eq(dflash_engine_create(&options, &engine, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_draft_load(engine, "fixtures/small/tiny-plain", &draft, &err), DFLASH_OK);
+    const dflash_config *c = dflash_draft_config(draft);
     const size_t values = (size_t)(CONTEXT + c->block) * (size_t)c->hidden;
     features = malloc(values * sizeof *features);
     ck_assert_ptr_nonnull(features);
@@ -53,39 +53,39 @@ static void record(void) {
 static void forget(void) {
     dp_recording_release(&block);
     free(features);
-    df_draft_destroy(draft);
-    df_engine_destroy(engine);
+    dflash_draft_destroy(draft);
+    dflash_engine_destroy(engine);
 }
 
 static dp_recorded *recorded(const char *name) {
-    df_stage stage;
+    dflash_stage stage;
     int layer;
-    ck_assert(df_stage_parse(name, &stage, &layer));
+    ck_assert(dflash_stage_parse(name, &stage, &layer));
     for (int i = 0; i < block.count; i++)
         if (block.stage[i].stage == stage && block.stage[i].layer == layer) return &block.stage[i];
     ck_abort_msg("the recording has no %s", name);
 }
 
 /* A cache filled with `chunk` rows to a call, and a round over it, held against `of`. */
-static df_status run_against(const dp_recording *of, int chunk, dp_arm_result *arm) {
-    df_error err;
-    df_kv *kv = NULL;
-    const size_t hidden = (size_t)df_draft_config(draft)->hidden;
-    dp_arm_begin(arm, "round.test", chunk);
-    ck_assert_int_eq(df_kv_create(draft, CONTEXT + df_draft_config(draft)->block, &kv, &err), DF_OK);
+static dflash_status run_against(const dp_recording *of, int chunk, dp_variant_result *variant) {
+    dflash_error err;
+    dflash_kv *kv = NULL;
+    const size_t hidden = (size_t)dflash_draft_config(draft)->hidden;
+    dp_variant_begin(variant, "round.test", chunk);
+    ck_assert_int_eq(dflash_kv_create(draft, CONTEXT + dflash_draft_config(draft)->block, &kv, &err), DFLASH_OK);
     for (int row = 0; row < CONTEXT; row += chunk)
-        ck_assert_int_eq(df_ingest_ctx(draft, kv, features + (size_t)row * hidden, pos + row,
-                                       CONTEXT - row < chunk ? CONTEXT - row : chunk, &err),
-                         DF_OK);
-    const df_status status = dp_compare_round(draft, kv, &input, of, CONTEXT, true, arm, &err);
-    df_kv_destroy(kv);
+        ck_assert_int_eq(dflash_ingest_ctx(draft, kv, features + (size_t)row * hidden, pos + row,
+                                           CONTEXT - row < chunk ? CONTEXT - row : chunk, &err),
+                         DFLASH_OK);
+    const dflash_status status = dp_compare_round(draft, kv, &input, of, CONTEXT, true, variant, &err);
+    dflash_kv_destroy(kv);
     return status;
 }
 
-static dp_arm_result run(int chunk) {
-    dp_arm_result arm;
-    ck_assert_int_eq(run_against(&block, chunk, &arm), DF_OK);
-    return arm;
+static dp_variant_result run(int chunk) {
+    dp_variant_result variant;
+    ck_assert_int_eq(run_against(&block, chunk, &variant), DFLASH_OK);
+    return variant;
 }
 
 START_TEST(an_untouched_recording_is_identical_under_every_schedule) {
@@ -93,12 +93,12 @@ START_TEST(an_untouched_recording_is_identical_under_every_schedule) {
     const int64_t compared = run(CONTEXT).compared;
     ck_assert_int_gt(compared, 0);
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-        const dp_arm_result arm = run(chunks[i]);
-        ck_assert(arm.identical);
-        ck_assert_str_eq(arm.stage, "");
-        ck_assert_str_eq(arm.name, "round.test");
-        ck_assert_int_eq(arm.chunk, chunks[i]);
-        ck_assert_int_eq(arm.compared, compared);
+        const dp_variant_result variant = run(chunks[i]);
+        ck_assert(variant.identical);
+        ck_assert_str_eq(variant.stage, "");
+        ck_assert_str_eq(variant.name, "round.test");
+        ck_assert_int_eq(variant.chunk, chunks[i]);
+        ck_assert_int_eq(variant.compared, compared);
     }
 }
 END_TEST
@@ -107,11 +107,11 @@ START_TEST(an_arm_in_which_both_sides_are_nan_does_not_pass) {
     dp_recording_release(&block);
     noise[3] = df_bits_to_f32(0x7fc00000u);
     record_block();
-    const dp_arm_result arm = run(7);
-    ck_assert(!arm.identical && arm.nonfinite);
-    ck_assert_str_eq(arm.stage, "layers.0.attn.norm");
-    ck_assert_uint_eq(arm.round_bits & 0x7f800000u, 0x7f800000u);
-    ck_assert_uint_eq(arm.block_bits, arm.round_bits);
+    const dp_variant_result variant = run(7);
+    ck_assert(!variant.identical && variant.nonfinite);
+    ck_assert_str_eq(variant.stage, "layers.0.attn.norm");
+    ck_assert_uint_eq(variant.round_bits & 0x7f800000u, 0x7f800000u);
+    ck_assert_uint_eq(variant.block_bits, variant.round_bits);
 }
 END_TEST
 
@@ -124,7 +124,7 @@ START_TEST(an_arm_compares_every_value_of_the_block_and_of_the_cache) {
 }
 END_TEST
 
-/* A stage, an element of the recording, and where the arm must say that it is. */
+/* A stage, an element of the recording, and where the variant must say that it is. */
 static const struct {
     const char *stage;
     int64_t element;
@@ -154,12 +154,12 @@ START_TEST(one_bit_of_one_value_is_found_where_it_is) {
     float *value = &stage->value[spoilt[_i].element];
     const uint32_t before = df_f32_to_bits(*value);
     *value = df_bits_to_f32(before ^ 1u);
-    const dp_arm_result arm = run(7);
-    ck_assert(!arm.identical);
-    ck_assert_str_eq(arm.stage, spoilt[_i].reported);
-    ck_assert_int_eq(arm.index, spoilt[_i].index);
-    ck_assert_uint_eq(arm.block_bits, before ^ 1u);
-    ck_assert_uint_eq(arm.round_bits, before);
+    const dp_variant_result variant = run(7);
+    ck_assert(!variant.identical);
+    ck_assert_str_eq(variant.stage, spoilt[_i].reported);
+    ck_assert_int_eq(variant.index, spoilt[_i].index);
+    ck_assert_uint_eq(variant.block_bits, before ^ 1u);
+    ck_assert_uint_eq(variant.round_bits, before);
 }
 END_TEST
 
@@ -167,22 +167,22 @@ START_TEST(the_first_of_several_differences_is_the_one_reported) {
     recorded("layers.1.out")->value[5] += 1.0f;
     recorded("layers.0.attn.q_proj")->value[9] += 1.0f;
     recorded("final")->value[0] += 1.0f;
-    const dp_arm_result arm = run(CONTEXT);
-    ck_assert_str_eq(arm.stage, "layers.0.attn.q_proj");
-    ck_assert_int_eq(arm.index, 9);
+    const dp_variant_result variant = run(CONTEXT);
+    ck_assert_str_eq(variant.stage, "layers.0.attn.q_proj");
+    ck_assert_int_eq(variant.index, 9);
 }
 END_TEST
 
 START_TEST(the_sign_of_zero_and_the_payload_of_a_nan_are_differences) {
     float *value = &recorded("layers.1.mlp.gate")->value[2];
     *value = -*value;
-    dp_arm_result arm = run(1);
-    ck_assert_str_eq(arm.stage, "layers.1.mlp.gate");
-    ck_assert_uint_eq(arm.block_bits ^ arm.round_bits, 0x80000000u);
+    dp_variant_result variant = run(1);
+    ck_assert_str_eq(variant.stage, "layers.1.mlp.gate");
+    ck_assert_uint_eq(variant.block_bits ^ variant.round_bits, 0x80000000u);
     *value = df_bits_to_f32(0x7fc00123u);
-    arm = run(1);
-    ck_assert(!arm.identical);
-    ck_assert_uint_eq(arm.block_bits, 0x7fc00123u);
+    variant = run(1);
+    ck_assert(!variant.identical);
+    ck_assert_uint_eq(variant.block_bits, 0x7fc00123u);
 }
 END_TEST
 
@@ -203,21 +203,22 @@ START_TEST(a_stage_that_the_block_does_not_show_is_a_difference) {
     free(stage->value);
     block.count--;
     memmove(stage, stage + 1, (size_t)(&block.stage[block.count] - stage) * sizeof *stage);
-    const dp_arm_result arm = run(7);
-    ck_assert(!arm.identical);
-    ck_assert_str_eq(arm.stage, lacking[_i].reported);
-    ck_assert_int_eq(arm.index, -1);
+    const dp_variant_result variant = run(7);
+    ck_assert(!variant.identical);
+    ck_assert_str_eq(variant.stage, lacking[_i].reported);
+    ck_assert_int_eq(variant.index, -1);
 }
 END_TEST
 
 START_TEST(a_stage_that_the_round_does_not_show_is_a_difference) {
     const float values[2 * 16] = {0};
-    const df_stage_view view = {.stage = DF_STAGE_ATTN_CONV_IN, .layer = 0, .rank = 2, .dim = {2, 16}, .f32 = values};
+    const dflash_stage_view view = {
+        .stage = DFLASH_STAGE_ATTN_CONV_IN, .layer = 0, .rank = 2, .dim = {2, 16}, .f32 = values};
     dp_recording_add(&block, &view);
-    const dp_arm_result arm = run(7);
-    ck_assert(!arm.identical);
-    ck_assert_str_eq(arm.stage, "layers.0.attn.conv_in");
-    ck_assert_int_eq(arm.index, -1);
+    const dp_variant_result variant = run(7);
+    ck_assert(!variant.identical);
+    ck_assert_str_eq(variant.stage, "layers.0.attn.conv_in");
+    ck_assert_int_eq(variant.index, -1);
 }
 END_TEST
 
@@ -234,10 +235,10 @@ START_TEST(a_stage_of_other_rows_or_columns_is_a_difference) {
         const dp_recorded before = *stage;
         stage->rank = shapes[i].rank;
         memcpy(stage->dim, shapes[i].dim, sizeof stage->dim);
-        const dp_arm_result arm = run(7);
-        ck_assert(!arm.identical);
-        ck_assert_str_eq(arm.stage, shapes[i].stage);
-        ck_assert_int_eq(arm.index, -1);
+        const dp_variant_result variant = run(7);
+        ck_assert(!variant.identical);
+        ck_assert_str_eq(variant.stage, shapes[i].stage);
+        ck_assert_int_eq(variant.index, -1);
         *stage = before;
     }
     ck_assert(run(7).identical);
@@ -246,86 +247,86 @@ END_TEST
 
 START_TEST(keys_of_fewer_rows_than_the_cache_are_a_difference) {
     recorded("layers.0.attn.k_rope")->dim[0] = CONTEXT - 1;
-    dp_arm_result arm = run(7);
-    ck_assert_str_eq(arm.stage, "kv.k");
-    ck_assert_int_eq(arm.index, -1);
+    dp_variant_result variant = run(7);
+    ck_assert_str_eq(variant.stage, "kv.k");
+    ck_assert_int_eq(variant.index, -1);
     recorded("layers.0.attn.k_rope")->dim[0] = CONTEXT + 5;
     recorded("layers.0.attn.v")->dim[0] = CONTEXT - 1;
-    arm = run(7);
-    ck_assert_str_eq(arm.stage, "kv.v");
+    variant = run(7);
+    ck_assert_str_eq(variant.stage, "kv.v");
 }
 END_TEST
 
 START_TEST(an_empty_recording_is_not_identical) {
     dp_recording nothing = {.stage = NULL};
-    dp_arm_result arm;
-    ck_assert_int_eq(run_against(&nothing, 7, &arm), DF_OK);
-    ck_assert(!arm.identical);
-    ck_assert_int_eq(arm.compared, 0);
+    dp_variant_result variant;
+    ck_assert_int_eq(run_against(&nothing, 7, &variant), DFLASH_OK);
+    ck_assert(!variant.identical);
+    ck_assert_int_eq(variant.compared, 0);
 }
 END_TEST
 
-/* The arms that a check of a stored case runs. */
-static void arms_of(const char *name, const char *stage, int expected) {
+/* The variants that a check of a stored case runs. */
+static void variants_of(const char *name, const char *stage, int expected) {
     char checkpoint[96], oracle[96];
     dp_result result;
     snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", name);
     snprintf(oracle, sizeof oracle, "oracles/%s.h5", name);
     const dp_check_options options = {
-        .checkpoint = checkpoint, .oracle = oracle, .filter = stage, .threads = 1, .backend = DF_BACKEND_CPU};
+        .checkpoint = checkpoint, .oracle = oracle, .filter = stage, .threads = 1, .backend = DFLASH_BACKEND_CPU};
     dp_check(&options, &result);
     ck_assert_msg(result.verdict == DP_PASS, "%s: %s", result.error.code, result.error.message);
-    ck_assert_int_eq(result.arm_count, expected);
-    for (int i = 0; i < result.arm_count; i++) {
-        ck_assert(result.arm[i].identical && result.arm[i].compared > 0);
-        for (int j = 0; j < i; j++) ck_assert_str_ne(result.arm[i].name, result.arm[j].name);
+    ck_assert_int_eq(result.variant_count, expected);
+    for (int i = 0; i < result.variant_count; i++) {
+        ck_assert(result.variant[i].identical && result.variant[i].compared > 0);
+        for (int j = 0; j < i; j++) ck_assert_str_ne(result.variant[i].name, result.variant[j].name);
     }
     dp_result_release(&result);
 }
 
 START_TEST(a_ring_is_an_arm_only_where_every_layer_slides) {
-    arms_of("tiny-plain", "round.*", 8);
-    arms_of("tiny-causal", "round.*", 8);
-    arms_of("tiny-dflash2", "round.*", 11);
-    arms_of("tiny-dflash2", "round.ring", 1);
-    arms_of("tiny-dflash2", "forward", 1);
+    variants_of("tiny-plain", "round.*", 8);
+    variants_of("tiny-causal", "round.*", 8);
+    variants_of("tiny-dflash2", "round.*", 11);
+    variants_of("tiny-dflash2", "round.ring", 1);
+    variants_of("tiny-dflash2", "forward", 1);
 }
 END_TEST
 
-START_TEST(every_arm_finds_one_wrong_bit) {
+START_TEST(every_variant_finds_one_wrong_bit) {
     static float taps[CONTEXT * 3 * 96];
-    df_error err;
+    dflash_error err;
     for (size_t i = 0; i < sizeof taps / sizeof *taps; i++) taps[i] = tf_value("taps", (int64_t)i);
     input.taps = taps;
-    ck_assert_int_eq(df_ctx_features(draft, taps, CONTEXT, features, &err), DF_OK);
+    ck_assert_int_eq(dflash_ctx_features(draft, taps, CONTEXT, features, &err), DFLASH_OK);
     dp_recording_release(&block);
     record_block();
-    int arms = 0;
-    for (int i = 0; dp_arm_at(i) != NULL; i++) {
-        const dp_arm *arm = dp_arm_at(i);
-        dp_arm_result result;
-        if (!dp_arm_exists(arm, df_draft_config(draft))) continue;
-        ck_assert_int_eq(dp_arm_run(arm, draft, &input, &block, &result, &err), DF_OK);
-        ck_assert_msg(result.identical, "%s: first at %s", dp_arm_name(arm), result.stage);
+    int variants = 0;
+    for (int i = 0; dp_variant_at(i) != NULL; i++) {
+        const dp_variant *variant = dp_variant_at(i);
+        dp_variant_result result;
+        if (!dp_variant_exists(variant, dflash_draft_config(draft))) continue;
+        ck_assert_int_eq(dp_variant_run(variant, draft, &input, &block, &result, &err), DFLASH_OK);
+        ck_assert_msg(result.identical, "%s: first at %s", dp_variant_name(variant), result.stage);
         /* a floor has a block run of its own, over fewer rows */
-        if (strcmp(dp_arm_name(arm), "round.floor") == 0) continue;
+        if (strcmp(dp_variant_name(variant), "round.floor") == 0) continue;
         dp_recorded *stage = recorded("layers.2.mlp.up");
         stage->value[17] = -stage->value[17];
-        ck_assert_int_eq(dp_arm_run(arm, draft, &input, &block, &result, &err), DF_OK);
+        ck_assert_int_eq(dp_variant_run(variant, draft, &input, &block, &result, &err), DFLASH_OK);
         stage->value[17] = -stage->value[17];
         ck_assert_str_eq(result.stage, "layers.2.mlp.up");
         ck_assert_int_eq(result.index, 17);
-        arms++;
+        variants++;
     }
-    ck_assert_int_eq(arms, 8);
+    ck_assert_int_eq(variants, 8);
 }
 END_TEST
 
 START_TEST(positions_out_of_order_are_an_error_and_no_comparison) {
-    dp_arm_result arm;
+    dp_variant_result variant;
     pos[CONTEXT] = pos[CONTEXT - 1];
-    ck_assert_int_eq(run_against(&block, 7, &arm), DF_ERR_ARGUMENT);
-    ck_assert_int_eq(arm.compared, 0);
+    ck_assert_int_eq(run_against(&block, 7, &variant), DFLASH_ERR_ARGUMENT);
+    ck_assert_int_eq(variant.compared, 0);
 }
 END_TEST
 
@@ -345,7 +346,7 @@ void check_add_rounds(Suite *suite) {
     tcase_add_test(tests, keys_of_fewer_rows_than_the_cache_are_a_difference);
     tcase_add_test(tests, an_empty_recording_is_not_identical);
     tcase_add_test(tests, a_ring_is_an_arm_only_where_every_layer_slides);
-    tcase_add_test(tests, every_arm_finds_one_wrong_bit);
+    tcase_add_test(tests, every_variant_finds_one_wrong_bit);
     tcase_add_test(tests, positions_out_of_order_are_an_error_and_no_comparison);
     suite_add_tcase(suite, tests);
 }

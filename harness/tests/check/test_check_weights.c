@@ -107,8 +107,8 @@ START_TEST(weights_of_another_seed_are_refused_before_a_value_is_compared) {
     scratch_copy_case("tiny-plain");
     char name[SCRATCH_TENSORS][SCRATCH_NAME];
     const dp_synth_options other = {.seed = 2, .dtype = DF_BF16, .profile = DP_SYNTH_UNIT, .threads = 2};
-    df_error err;
-    ck_assert_int_eq(dp_synth_write("fixtures/small/tiny-plain/config.json", sf_folder, &other, NULL, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_synth_write("fixtures/small/tiny-plain/config.json", sf_folder, &other, NULL, &err), DFLASH_OK);
     scratch_tensor_names(name);
     scratch_expect_stop(DP_REFUSED, "provenance.tensor.differs", name[0], "SHA-256",
                         "use the oracle of this checkpoint");
@@ -117,9 +117,9 @@ END_TEST
 
 START_TEST(weights_in_another_width_are_refused) {
     const dp_synth_options wide = {.seed = 1, .dtype = DF_F32, .profile = DP_SYNTH_UNIT, .threads = 2};
-    df_error err;
+    dflash_error err;
     scratch_copy_case("tiny-plain");
-    ck_assert_int_eq(dp_synth_write("fixtures/small/tiny-plain/config.json", sf_folder, &wide, NULL, &err), DF_OK);
+    ck_assert_int_eq(dp_synth_write("fixtures/small/tiny-plain/config.json", sf_folder, &wide, NULL, &err), DFLASH_OK);
     scratch_expect_stop(DP_REFUSED, "provenance.tensor.differs", "dtype", "F32", "BF16");
 }
 END_TEST

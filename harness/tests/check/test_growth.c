@@ -26,14 +26,14 @@ static void alone(dp_stage_result *stage, double added, double share) {
                                     .difference = {.count = 1, .l2_rel = added},
                                     .share = share,
                                     .noise = 1.0,
-                                    .noise_bar = 2.0,
+                                    .noise_limit = 2.0,
                                     .peak = 1.0,
-                                    .peak_bar = 5.0};
+                                    .peak_limit = 5.0};
 }
 
 static void grow(dp_result *result) {
-    df_error err;
-    ck_assert_int_eq(dp_growth(result, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_growth(result, &err), DFLASH_OK);
 }
 
 static const char *const three_layers[] = {"ctx.fc",       "layers.0.attn.context", "layers.0.out", "layers.1.mlp.down",
@@ -86,7 +86,7 @@ START_TEST(values_that_are_not_finite_leave_no_distance_to_share_or_to_grow) {
     ck_assert(isnan(result.layer[1].out) && isnan(result.layer[1].factor));
     ck_assert(isnan(result.layer[2].in) && isnan(result.layer[2].factor));
     ck_assert_str_eq(dp_growth_text(&result, text), "No stage adds more than its bound, yet the chained run leaves its "
-                                                    "bars at layer 1 out; the output of layer 1 is not finite");
+                                                    "limits at layer 1 out; the output of layer 1 is not finite");
     stage[4].difference.nonfinite = 0;
     stage[4].isolated.difference.nonfinite = 1;
     ck_assert(isnan(dp_share_of(&stage[4]).added) && isnan(dp_share_of(&stage[4]).inherited));
@@ -141,9 +141,9 @@ START_TEST(the_sentence_says_what_it_cannot_know) {
                          "grows by 1.7 x a layer");
     stage[4].pass = false;
     expect_text(&result, "No stage was run alone, so added and inherited error cannot be told apart; first outside its "
-                         "bar is layer 1 out; the chained error grows by 1.7 x a layer");
+                         "limit is layer 1 out; the chained error grows by 1.7 x a layer");
     for (int i = 0; i < STAGES; i++) alone(&stage[i], 1e-8, 0.2);
-    expect_text(&result, "No stage adds more than its bound, yet the chained run leaves its bars at layer 1 out; the "
+    expect_text(&result, "No stage adds more than its bound, yet the chained run leaves its limits at layer 1 out; the "
                          "chained error grows by 1.7 x a layer");
     stage[4].isolated.pass = false;
     stage[4].isolated.noise = 5.0;
@@ -165,8 +165,8 @@ START_TEST(the_first_sentence_names_the_bar_that_a_stage_run_alone_exceeds) {
     dp_isolated *bad = &stage[4].isolated;
     bad->pass = false;
     bad->noise = 1.5;
-    bad->noise_bar = 1.25;
-    bad->peak_bar = 9.0;
+    bad->noise_limit = 1.25;
+    bad->peak_limit = 9.0;
     ck_assert_ptr_nonnull(strstr(dp_result_sentence(&result, text), "together they are off by 1.5 times their rounding "
                                                                     "noise, where 1.25 is the most"));
     ck_assert_ptr_null(strstr(text, "times its bound"));

@@ -17,10 +17,10 @@ static dp_ladder ladder_of(const char *checkpoint, const char *oracle, const cha
     const dp_run_setup setup = setup_of(checkpoint, oracle);
     dp_mode mode[DP_LADDER_MOST];
     dp_ladder ladder;
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     if (name == NULL) count = dp_ladder_default(mode);
     for (int i = 0; name != NULL && i < count; i++) ck_assert(dp_mode_parse(name[i], &mode[i]));
-    ck_assert_msg(dp_ladder_run(&setup, mode, count, &ladder, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_ladder_run(&setup, mode, count, &ladder, &err) == DFLASH_OK, "%s", err.message);
     return ladder;
 }
 
@@ -103,7 +103,7 @@ START_TEST(a_mode_that_the_checkpoint_refuses_is_a_rung_that_says_so) {
     dp_ladder ladder = ladder_of("fixtures/small/tiny-edge", "oracles/tiny-edge.h5", names, 2);
     ck_assert_int_eq(ladder.ran, 1);
     ck_assert_int_eq(ladder.count, 2);
-    ck_assert_int_eq(ladder.rung[1].error.status, DF_ERR_REFUSED);
+    ck_assert_int_eq(ladder.rung[1].error.status, DFLASH_ERR_REFUSED);
     ck_assert(ladder.rung[1].error.code[0] != '\0' && ladder.rung[1].layer == NULL);
     dp_ladder_release(&ladder);
     child run = CHILD("ladder", "--case", "tiny-edge", "--modes", "q8_0");
@@ -113,17 +113,17 @@ END_TEST
 
 START_TEST(an_oracle_that_cannot_serve_is_refused) {
     const dp_run_setup other = setup_of("fixtures/small/tiny-plain", "oracles/tiny-plain-q8_0.h5");
-    const dp_mode mode = {.precision = DF_PRECISION_F32};
+    const dp_mode mode = {.precision = DFLASH_PRECISION_F32};
     dp_ladder ladder;
-    df_error err;
-    ck_assert_int_eq(dp_ladder_run(&other, &mode, 1, &ladder, &err), DF_ERR_REFUSED);
+    dflash_error err;
+    ck_assert_int_eq(dp_ladder_run(&other, &mode, 1, &ladder, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "ladder.precision");
     dp_ladder_release(&ladder);
     scratch_open();
     scratch_copy_case("tiny-plain"); /* weights that are not the oracle's would be taken for drift */
     scratch_flip_weight("layers.1.mlp.up_proj.weight", 5, 3, false);
     const dp_run_setup flipped = setup_of(sf_folder, sf_path);
-    ck_assert_int_eq(dp_ladder_run(&flipped, &mode, 1, &ladder, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_ladder_run(&flipped, &mode, 1, &ladder, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "provenance.tensor.differs");
     dp_ladder_release(&ladder);
     scratch_close();

@@ -7,12 +7,13 @@
 START_TEST(no_stage_of_a_correct_run_leaves_its_bounds_whatever_it_is_fed) {
     dp_case_list list;
     dp_soak total = {.runs = 0};
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     int number = 0;
-    ck_assert_int_eq(dp_cases_read("fixtures/cases.json", &list, &err), DF_OK);
+    ck_assert_int_eq(dp_cases_read("fixtures/cases.json", &list, &err), DFLASH_OK);
     for (int i = 0; i < list.count; i++) {
         if (!list.item[i].stored) continue;
-        ck_assert_msg(dp_soak_run(list.item[i].checkpoint, list.item[i].precision, 7, number++, &total, &err) == DF_OK,
+        ck_assert_msg(dp_soak_run(list.item[i].checkpoint, list.item[i].precision, 7, number++, &total, &err) ==
+                          DFLASH_OK,
                       "%s", err.message);
     }
     dp_cases_release(&list);
@@ -21,8 +22,8 @@ START_TEST(no_stage_of_a_correct_run_leaves_its_bounds_whatever_it_is_fed) {
     ck_assert_int_gt(total.runs, 20);
     ck_assert_int_gt(total.stages, 40 * total.runs);
     /* The bound of a product is not slack: the issue asks for a median below 50. */
-    ck_assert_int_gt(total.judged[DF_STAGE_MLP_GATE], 0);
-    ck_assert(total.tightness[DF_STAGE_MLP_GATE] / (double)total.judged[DF_STAGE_MLP_GATE] < 50.0);
+    ck_assert_int_gt(total.judged[DFLASH_STAGE_MLP_GATE], 0);
+    ck_assert(total.tightness[DFLASH_STAGE_MLP_GATE] / (double)total.judged[DFLASH_STAGE_MLP_GATE] < 50.0);
 }
 END_TEST
 

@@ -187,24 +187,24 @@ END_TEST
 
 START_TEST(a_filtered_pass_says_that_it_is_one) {
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0,
-                 "PASS: 1 of 59 stages compared, 0 outside their bars; 0 rounds, 0 not identical\n"
+                 "PASS: 1 of 59 stages compared, 0 outside their limits; 0 rounds, 0 not identical\n"
                  "      1 alone, 0 outside their bounds; ",
                  "");
     child_expect(CHILD("check", CLI_PLAIN, "-k", "final"), 0, "; filtered by 'final'\n", "");
 }
 END_TEST
 
-START_TEST(bars_are_explained) {
+START_TEST(limits_are_explained) {
     child run = CHILD("explain");
     ck_assert_ptr_nonnull(strstr(run.out, "chained L2 factor = 4"));
     ck_assert_ptr_nonnull(strstr(run.out, "Numbers of the bounds"));
     child_expect(run, 0, "source: ", "");
     child_expect(CHILD("explain", "layers.0.attn.q_*"), 0, "layers.0.attn.q_norm       alone: ", "");
     child_expect(CHILD("explain", "layers.9.attn.q_proj"), 5, "", "no stage matches");
-    child_expect(CHILD("check", CLI_PLAIN, "-k", "final", "--explain"), 0, "x max(bracket ", "");
+    child_expect(CHILD("check", CLI_PLAIN, "-k", "final", "--explain"), 0, "x max(reference spread ", "");
     run = CHILD("check", CLI_PLAIN, "-k", "final", "--full");
     ck_assert_ptr_nonnull(strstr(run.out, "ULP p99"));
-    ck_assert_ptr_nonnull(strstr(run.out, "origin of the bar"));
+    ck_assert_ptr_nonnull(strstr(run.out, "origin of the limit"));
     child_expect(run, 0, "4 x the reference's float32 spread", "");
 }
 END_TEST
@@ -230,7 +230,7 @@ Suite *suite_cli(void) {
     tcase_add_test(tests, list_names_what_would_be_compared_and_compares_nothing);
     tcase_add_test(tests, the_exit_code_of_a_check_is_its_verdict);
     tcase_add_test(tests, a_filtered_pass_says_that_it_is_one);
-    tcase_add_test(tests, bars_are_explained);
+    tcase_add_test(tests, limits_are_explained);
     tcase_add_test(tests, a_command_line_can_be_pasted_back_into_a_shell);
     suite_add_tcase(suite, tests);
     cli_add_results(suite);

@@ -142,7 +142,7 @@ START_TEST(an_id_that_differs_is_shown_with_both_values) {
     child run = CHILD("check", "--checkpoint", sf_folder, "--oracle", sf_path);
     ck_assert_ptr_nonnull(strstr(run.out, "\nFAIL  select.path "));
     ck_assert_msg(strstr(run.out, "178") != NULL && strstr(run.out, "179") != NULL, "%s", run.out);
-    child_expect(run, 1, "1 outside their bars", "");
+    child_expect(run, 1, "1 outside their limits", "");
     cJSON *result =
         child_case(CHILD("check", "--checkpoint", sf_folder, "--oracle", sf_path, "--json", "-k", "*.path"), 1);
     const cJSON *stage = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(result, "stages"), 0);

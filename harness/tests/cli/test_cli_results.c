@@ -27,7 +27,7 @@ static const cJSON *member(const cJSON *object, const char *key) {
 START_TEST(json_holds_the_verdict_every_stage_every_round_and_the_environment) {
     static const char *const numbers[] = {"compared", "rel_l2",  "max_rel_rms", "max_abs", "cosine",    "ulp_median",
                                           "ulp_p99",  "ulp_max", "nan",         "inf",     "sign_flips"};
-    static const char *const bars[] = {"rel_l2", "max_rel_rms", "bracket_rel_l2", "bracket_max_rel_rms"};
+    static const char *const limits[] = {"rel_l2", "max_rel_rms", "bracket_rel_l2", "bracket_max_rel_rms"};
     static const char *const alone[] = {"share", "tightness", "noise", "noise_bar"};
     static const char *const facts[] = {"version", "commit", "compiler", "flags", "cuda", "hdf5", "cjson", "cpu", "os"};
     cJSON *document = child_json(CHILD("check", CLI_PLAIN, "--json"), 0);
@@ -56,7 +56,7 @@ START_TEST(json_holds_the_verdict_every_stage_every_round_and_the_environment) {
         ck_assert(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(member(item, "isolated"), "pass")));
         number(item, "headroom");
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) number(member(item, "chained"), numbers[i]);
-        for (size_t i = 0; i < sizeof bars / sizeof *bars; i++) number(member(item, "bar"), bars[i]);
+        for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) number(member(item, "bar"), limits[i]);
         for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) number(member(item, "isolated"), alone[i]);
     }
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(result, "rounds"))

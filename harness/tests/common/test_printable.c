@@ -56,8 +56,8 @@ START_TEST(what_does_not_fit_is_cut_between_characters) {
 END_TEST
 
 START_TEST(an_error_message_is_one_line) {
-    df_error err;
-    df_fail(&err, DF_ERR_IO, "a.code", "Cannot open %s.", "a\n\x1b]0;title\a");
+    dflash_error err;
+    df_fail(&err, DFLASH_ERR_IO, "a.code", "Cannot open %s.", "a\n\x1b]0;title\a");
     ck_assert_str_eq(err.message, "Cannot open a\\x0a\\x1b]0;title\\x07.");
     child run = CHILD("check", "--checkpoint", "no\x1b[2J\nPASS: all", "--oracle", "oracles/tiny-edge.h5");
     ck_assert_ptr_null(strstr(run.out, "\nPASS"));

@@ -147,8 +147,8 @@ static void put(const char *root, const char *path, const char *text) {
 
 START_TEST(the_quota_of_a_container_is_found) {
     char root[DP_FOLDER_PATH];
-    df_error err;
-    ck_assert_int_eq(dp_scratch_make(root, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_scratch_make(root, &err), DFLASH_OK);
     if (quotas[_i].mounts != NULL) put(root, "proc/self/mountinfo", quotas[_i].mounts);
     if (quotas[_i].groups != NULL) put(root, "proc/self/cgroup", quotas[_i].groups);
     for (int i = 0; i < 4 && quotas[_i].files[i].path != NULL; i++)
@@ -172,13 +172,13 @@ START_TEST(threads_are_as_many_as_processors_within_the_quota) {
 END_TEST
 
 START_TEST(an_engine_that_is_told_no_number_takes_that_one) {
-    df_engine *engine = NULL;
-    df_error err;
-    ck_assert_int_eq(df_engine_create(&(df_engine_options){.threads = 0}, &engine, &err), DF_OK);
-    ck_assert_int_eq(df_engine_threads(engine), df_usable_processors());
+    dflash_engine *engine = NULL;
+    dflash_error err;
+    ck_assert_int_eq(dflash_engine_create(&(dflash_engine_options){.threads = 0}, &engine, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_threads(engine), df_usable_processors());
     ck_assert_int_eq(df_usable_processors(),
                      df_processors_within(df_affinity_count(sched_getaffinity), df_cgroup_quota("")));
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 

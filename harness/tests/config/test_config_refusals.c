@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 static void must_refuse(const char *text, size_t length, const char *code) {
-    df_config config;
-    df_error err = {0};
-    ck_assert_int_eq(df_config_parse(text, length, "test config", &config, &err), DF_ERR_REFUSED);
-    ck_assert_int_eq(err.status, DF_ERR_REFUSED);
+    dflash_config config;
+    dflash_error err = {0};
+    ck_assert_int_eq(df_config_parse(text, length, "test config", &config, &err), DFLASH_ERR_REFUSED);
+    ck_assert_int_eq(err.status, DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, code);
     ck_assert_msg(strstr(err.message, "test config") != NULL, "%s", err.message);
 }
@@ -32,14 +32,14 @@ END_TEST
 
 START_TEST(more_taps_than_the_ceiling_are_refused) {
     char list[512] = "[0";
-    for (int i = 1; i <= DF_MAX_TAPS; i++) {
+    for (int i = 1; i <= DFLASH_MAX_TAPS; i++) {
         const size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, ",%d%s", i, i == DF_MAX_TAPS ? "]" : "");
+        snprintf(list + used, sizeof list - used, ",%d%s", i, i == DFLASH_MAX_TAPS ? "]" : "");
     }
-    df_config config;
-    df_error err = {0};
+    dflash_config config;
+    dflash_error err = {0};
     const edit change = {"plain", "dflash_config.target_layer_ids", list, "num_target_layers", "80"};
-    ck_assert_int_eq(config_parse_edited(&change, &config, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(config_parse_edited(&change, &config, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "config.taps.count");
     ck_assert_ptr_nonnull(strstr(err.message, "65 entries"));
 }
@@ -62,10 +62,10 @@ static void remove_folder(void) {
     ck_assert_int_eq(rmdir(folder), 0);
 }
 
-static void must_not_read(const char *path, df_status status, const char *code) {
-    df_config c;
-    df_error err = {0};
-    ck_assert_int_eq(df_config_read(path, &c, &err), status);
+static void must_not_read(const char *path, dflash_status status, const char *code) {
+    dflash_config c;
+    dflash_error err = {0};
+    ck_assert_int_eq(dflash_config_read(path, &c, &err), status);
     ck_assert_int_eq(err.status, status);
     ck_assert_str_eq(err.code, code);
     ck_assert_msg(strstr(err.message, path) != NULL, "%s", err.message);
@@ -74,29 +74,29 @@ static void must_not_read(const char *path, df_status status, const char *code) 
 START_TEST(a_file_that_cannot_be_read_as_one_is_an_error) {
     char path[300];
     snprintf(path, sizeof path, "%s/config.json", folder);
-    must_not_read(path, DF_ERR_IO, "config.file.open");
-    must_not_read(folder, DF_ERR_IO, "config.file.kind");
+    must_not_read(path, DFLASH_ERR_IO, "config.file.open");
+    must_not_read(folder, DFLASH_ERR_IO, "config.file.kind");
     ck_assert_int_eq(mkfifo(path, 0600), 0);
-    must_not_read(path, DF_ERR_IO, "config.file.kind");
+    must_not_read(path, DFLASH_ERR_IO, "config.file.kind");
     ck_assert_int_eq(unlink(path), 0);
 
     FILE *file = fopen(path, "wb");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_eq(fclose(file), 0);
-    must_not_read(path, DF_ERR_REFUSED, "config.json.syntax");
+    must_not_read(path, DFLASH_ERR_REFUSED, "config.json.syntax");
     ck_assert_int_eq(truncate(path, (off_t)DF_LIMIT_CONFIG_BYTES + 1), 0);
-    must_not_read(path, DF_ERR_REFUSED, "config.file.size");
+    must_not_read(path, DFLASH_ERR_REFUSED, "config.file.size");
 }
 END_TEST
 
 START_TEST(null_arguments_are_an_argument_error) {
-    df_config c;
-    df_error err = {0};
-    ck_assert_int_eq(df_config_read(NULL, &c, &err), DF_ERR_ARGUMENT);
+    dflash_config c;
+    dflash_error err = {0};
+    ck_assert_int_eq(dflash_config_read(NULL, &c, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "config.argument");
-    ck_assert_int_eq(df_config_parse(NULL, 0, "x", &c, &err), DF_ERR_ARGUMENT);
+    ck_assert_int_eq(df_config_parse(NULL, 0, "x", &c, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "config.argument");
-    ck_assert_int_eq(df_config_parse("[]", 2, "x", &c, NULL), DF_ERR_REFUSED);
+    ck_assert_int_eq(df_config_parse("[]", 2, "x", &c, NULL), DFLASH_ERR_REFUSED);
 }
 END_TEST
 

@@ -18,9 +18,9 @@ static cJSON *bases;
 
 static cJSON *read_rules(const char *name) {
     char path[256], *text = NULL;
-    df_error err = {0};
+    dflash_error err = {0};
     snprintf(path, sizeof path, "fixtures/config-rules/%s.json", name);
-    ck_assert_msg(dp_text_file_read(path, DF_LIMIT_CONFIG_BYTES, &text, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_text_file_read(path, DF_LIMIT_CONFIG_BYTES, &text, &err) == DFLASH_OK, "%s", err.message);
     cJSON *root = cJSON_Parse(text);
     ck_assert_msg(root != NULL, "%s is not JSON", path);
     free(text);
@@ -45,13 +45,13 @@ const char *config_base(const char *name) {
     return kept[i].text;
 }
 
-df_status config_parse(const char *text, df_config *config, df_error *err) {
+dflash_status config_parse(const char *text, dflash_config *config, dflash_error *err) {
     return df_config_parse(text, strlen(text), "test config", config, err);
 }
 
-void config_must_load(const char *text, df_config *config) {
-    df_error err = {0};
-    ck_assert_msg(config_parse(text, config, &err) == DF_OK, "%s: %s", err.code, err.message);
+void config_must_load(const char *text, dflash_config *config) {
+    dflash_error err = {0};
+    ck_assert_msg(config_parse(text, config, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
 }
 
 /* Sets "key" or "section.key" to a JSON value, creating the section; a NULL value deletes the key. */
@@ -80,12 +80,12 @@ static char *printed(cJSON *root) {
     return text;
 }
 
-df_status config_parse_edited(const edit *change, df_config *config, df_error *err) {
+dflash_status config_parse_edited(const edit *change, dflash_config *config, dflash_error *err) {
     cJSON *root = cJSON_Duplicate(find_base(change->base), true);
     edit_one(root, change->path, change->json);
     if (change->path2 != NULL) edit_one(root, change->path2, change->json2);
     char *text = printed(root);
-    const df_status status = config_parse(text, config, err);
+    const dflash_status status = config_parse(text, config, err);
     cJSON_free(text);
     return status;
 }
@@ -128,12 +128,12 @@ static void must_name(const cJSON *item, const char *key, const char *message) {
 static void check_case(const cJSON *item) {
     size_t length = 0;
     char *text = text_of(item, &length);
-    df_config config;
-    df_error err = {0};
-    const df_status status = df_config_parse(text, length, "test config", &config, &err);
+    dflash_config config;
+    dflash_error err = {0};
+    const dflash_status status = df_config_parse(text, length, "test config", &config, &err);
     const char *code = cJSON_GetObjectItemCaseSensitive(item, "code")->valuestring;
     const bool accepted = strcmp(code, "accepted") == 0;
-    ck_assert_msg(accepted ? status == DF_OK : status == DF_ERR_REFUSED && strcmp(err.code, code) == 0,
+    ck_assert_msg(accepted ? status == DFLASH_OK : status == DFLASH_ERR_REFUSED && strcmp(err.code, code) == 0,
                   "%s: found status %d, %s: %s", cJSON_PrintUnformatted(item), (int)status, err.code, err.message);
     if (!accepted) {
         ck_assert_msg(strstr(err.message, "test config: ") == err.message, "%s", err.message);
@@ -169,9 +169,9 @@ START_TEST(fifty_unread_keys_are_named_at_once) {
         cJSON_AddNumberToObject(i % 2 != 0 ? cJSON_GetObjectItemCaseSensitive(root, "dflash_config") : root, name, 2);
     }
     char *text = printed(root);
-    df_config config;
-    df_error err = {0};
-    ck_assert_int_eq(config_parse(text, &config, &err), DF_ERR_REFUSED);
+    dflash_config config;
+    dflash_error err = {0};
+    ck_assert_int_eq(config_parse(text, &config, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "config.key.unread");
     size_t named = 0;
     for (const char *at = err.message; (at = strstr(at, "a_key_that")) != NULL; at++) named++;

@@ -38,10 +38,10 @@ START_TEST(constants_are_read_as_they_are_written) {
                     {"MANY", 1 << 20}, {"FLAGS", 5}, {"LAST", 7},  {"MACRO", 12}};
     enum { EXPECTED = sizeof expected / sizeof *expected };
     dp_constant_list list;
-    df_error err = {0};
+    dflash_error err = {0};
     scratch_open();
     scratch_write_text("one.c", text);
-    ck_assert_msg(dp_constants_read(sf_folder, &list, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_constants_read(sf_folder, &list, &err) == DFLASH_OK, "%s", err.message);
     for (int i = 0; i < EXPECTED; i++) {
         const dp_source_constant *found = named(&list, expected[i].name);
         ck_assert_msg(found != NULL, "%s is not read", expected[i].name);
@@ -56,8 +56,8 @@ END_TEST
 
 START_TEST(a_folder_that_is_not_there_is_refused) {
     dp_constant_list list;
-    df_error err = {0};
-    ck_assert_int_eq(dp_constants_read("no-such-folder", &list, &err), DF_ERR_IO);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_constants_read("no-such-folder", &list, &err), DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "constants.folder");
     dp_constants_release(&list);
 }

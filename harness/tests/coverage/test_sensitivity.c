@@ -60,9 +60,9 @@ START_TEST(every_member_of_a_config_has_a_line) {
         ck_assert_ptr_nonnull(end);
         memset(at, ' ', (size_t)(end + 2 - at));
     }
-    ck_assert_int_ge(members_of(text, "df_config", ""), 30);
-    ck_assert_int_ge(members_of(text, "df_rope_config", "rope."), 12);
-    ck_assert_int_ge(members_of(text, "df_layer_config", "layer."), 3);
+    ck_assert_int_ge(members_of(text, "dflash_config", ""), 30);
+    ck_assert_int_ge(members_of(text, "dflash_rope_config", "rope."), 12);
+    ck_assert_int_ge(members_of(text, "dflash_layer_config", "layer."), 3);
     free(text);
 }
 END_TEST
@@ -92,10 +92,10 @@ START_TEST(a_step_that_the_case_cannot_tell_is_not_noticed_in_values) {
     for (int i = 0; i < dp_field_count(); i++) {
         const dp_field *field = dp_field_at(i);
         dp_sensitivity out;
-        df_error err;
+        dflash_error err;
         bool applies;
         if (strcmp(field->name, "max_position") != 0 && strcmp(field->name, "mask_token_id") != 0) continue;
-        ck_assert_int_eq(dp_sensitivity_of(&plain, field, &applies, &out, &err), DF_OK);
+        ck_assert_int_eq(dp_sensitivity_of(&plain, field, &applies, &out, &err), DFLASH_OK);
         ck_assert(applies);
         const bool mask = strcmp(field->name, "mask_token_id") == 0;
         ck_assert_int_eq(out.noticed, mask ? DP_NOTICED_GEOMETRY : DP_NOTICED_NEVER);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void check_case(df_engine *const *engine, int engines, const attention_shape *shape, op_random *random) {
+static void check_case(dflash_engine *const *engine, int engines, const attention_shape *shape, op_random *random) {
     attention_case c;
     char what[160];
     attention_case_init(&c, shape, random);
@@ -19,8 +19,8 @@ static void check_case(df_engine *const *engine, int engines, const attention_sh
     attention_double(&c.args, exact);
     for (int e = 0; e < engines; e++) {
         snprintf(what, sizeof what, "%s rows=%d ctx=%d heads=%d/%d hd=%d window=%d causal=%d start=%d gap=%d",
-                 df_engine_isa(engine[e]), shape->rows, shape->context, shape->heads, shape->kv_heads, shape->head_dim,
-                 shape->window, shape->causal, shape->start, shape->gap);
+                 dflash_engine_isa(engine[e]), shape->rows, shape->context, shape->heads, shape->kv_heads,
+                 shape->head_dim, shape->window, shape->causal, shape->start, shape->gap);
         float *y = attention_run(engine[e], &c.args, what);
         op_expect_bits(expected, y, n, what);
         /* Measured over all cases: 4.7e-7 at most. */
@@ -32,15 +32,15 @@ static void check_case(df_engine *const *engine, int engines, const attention_sh
     attention_case_release(&c);
 }
 
-static int engines_of_this_machine(df_engine *engine[OP_ISAS], int threads) {
-    df_isa isa[OP_ISAS];
+static int engines_of_this_machine(dflash_engine *engine[OP_ISAS], int threads) {
+    dflash_isa isa[OP_ISAS];
     const int n = op_isas(isa);
     for (int e = 0; e < n; e++) engine[e] = op_engine(isa[e], threads, true);
     return n;
 }
 
-static void destroy(df_engine *const *engine, int n) {
-    for (int e = 0; e < n; e++) df_engine_destroy(engine[e]);
+static void destroy(dflash_engine *const *engine, int n) {
+    for (int e = 0; e < n; e++) dflash_engine_destroy(engine[e]);
 }
 
 static const int head_dims[] = {8, 12, 16, 64, 80, 128};
@@ -51,7 +51,7 @@ START_TEST(every_head_size_has_the_canonical_bits) {
         int rows, context, heads, kv_heads;
     } shapes[] = {{1, 0, 1, 1}, {1, 5, 2, 1}, {5, 24, 6, 2}, {16, 70, 3, 1}, {17, 130, 4, 4}, {7, 63, 10, 2}};
     op_random random = {(uint64_t)(200 + _i)};
-    df_engine *engine[OP_ISAS];
+    dflash_engine *engine[OP_ISAS];
     const int engines = engines_of_this_machine(engine, 2);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int mask = 0; mask < 4; mask++) {
@@ -71,7 +71,7 @@ END_TEST
 
 START_TEST(random_shapes_have_the_canonical_bits) {
     op_random random = {210};
-    df_engine *engine[OP_ISAS];
+    dflash_engine *engine[OP_ISAS];
     const int engines = engines_of_this_machine(engine, 3);
     for (int round = 0; round < 150; round++) {
         const int kv_heads = 1 + op_below(&random, 3);
@@ -92,7 +92,7 @@ END_TEST
 
 START_TEST(positions_at_the_end_of_their_range_have_the_canonical_bits) {
     op_random random = {211};
-    df_engine *engine[OP_ISAS];
+    dflash_engine *engine[OP_ISAS];
     const int engines = engines_of_this_machine(engine, 1);
     for (int window = 0; window <= 1 << 30; window += 1 << 29)
         for (int causal = 0; causal < 2; causal++) {
@@ -117,22 +117,22 @@ START_TEST(the_number_of_threads_changes_no_bit_of_attention) {
     attention_case c;
     attention_case_init(&c, &shape, &random);
     const size_t n = attention_case_size(&c);
-    df_engine *first = op_engine(DF_ISA_GENERIC, 1, false);
+    dflash_engine *first = op_engine(DFLASH_ISA_GENERIC, 1, false);
     float *expected = attention_run(first, &c.args, "one thread");
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa);
     for (int e = 0; e < isas; e++)
         for (int threads = 1; threads <= 3; threads++) {
-            df_engine *engine = op_engine(isa[e], threads, true);
+            dflash_engine *engine = op_engine(isa[e], threads, true);
             for (int again = 0; again < 3; again++) {
                 float *y = attention_run(engine, &c.args, "threads");
-                op_expect_bits(expected, y, n, df_engine_isa(engine));
+                op_expect_bits(expected, y, n, dflash_engine_isa(engine));
                 op_output_free(y);
             }
-            df_engine_destroy(engine);
+            dflash_engine_destroy(engine);
         }
     op_output_free(expected);
-    df_engine_destroy(first);
+    dflash_engine_destroy(first);
     attention_case_release(&c);
 }
 END_TEST
@@ -146,7 +146,7 @@ START_TEST(query_heads_are_grouped_and_not_tiled) {
     attention_case_init(&c, &shape, &random);
     for (int key = 0; key < c.args.keys; key++)
         for (int d = 0; d < KV_HEADS * HD; d++) c.v[key * KV_HEADS * HD + d] = d < HD ? 1.0f : 2.0f;
-    df_engine *engine[OP_ISAS];
+    dflash_engine *engine[OP_ISAS];
     const int engines = engines_of_this_machine(engine, 1);
     for (int e = 0; e < engines; e++) {
         float *y = attention_run(engine[e], &c.args, "grouping");
@@ -166,7 +166,7 @@ static bool survives(const attention_shape *shape, int32_t shift) {
     op_random random = {214};
     attention_case c;
     attention_case_init(&c, shape, &random);
-    df_engine *engine[OP_ISAS];
+    dflash_engine *engine[OP_ISAS];
     const int engines = engines_of_this_machine(engine, 2);
     int same = 0;
     for (int e = 0; e < engines; e++) {

@@ -10,8 +10,8 @@
 enum { HD = 8 };
 
 /* One query at `p` over keys that all score alike, so the answer is the mean of the values seen. */
-static float mean_seen(df_engine *engine, int32_t p, int window, bool causal, const int32_t *k_pos, const float *value,
-                       int keys) {
+static float mean_seen(dflash_engine *engine, int32_t p, int window, bool causal, const int32_t *k_pos,
+                       const float *value, int keys) {
     enum { MOST = 8 };
     float q[HD] = {0}, k[MOST * HD] = {0}, v[MOST * HD];
     ck_assert_int_le(keys, MOST);
@@ -37,15 +37,15 @@ static float mean_seen(df_engine *engine, int32_t p, int window, bool causal, co
 }
 
 /* _i is the instruction set, here and below; those that the machine lacks are outside the loop's range. */
-static df_engine *engine_of_loop(int i) {
-    df_isa isa[OP_ISAS];
+static dflash_engine *engine_of_loop(int i) {
+    dflash_isa isa[OP_ISAS];
     ck_assert_int_lt(i, op_isas(isa));
     return op_engine(isa[i], 2, true);
 }
 
 START_TEST(the_edge_of_a_window_is_exact) {
     enum { W = 16, P = 1000 };
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     const int32_t back[] = {P - W, P - W + 1, P};
     const float value[] = {64.0f, 2.0f, 6.0f};
     ck_assert(mean_seen(engine, P, W, true, back, value, 3) == 4.0f); /* p - j = W is out, W - 1 is in */
@@ -57,23 +57,23 @@ START_TEST(the_edge_of_a_window_is_exact) {
     ck_assert(mean_seen(engine, P, W + 1, false, ahead, values_ahead, 3) == 24.0f);
     ck_assert(mean_seen(engine, P, W, true, ahead, values_ahead, 3) == 2.0f);  /* causal: nothing ahead */
     ck_assert(mean_seen(engine, P, 1, false, ahead, values_ahead, 3) == 2.0f); /* a window of one is the query itself */
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(causality_without_a_window_cuts_after_the_query) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     const int32_t pos[] = {0, 5, 100000, 100001};
     const float value[] = {3.0f, 6.0f, 9.0f, 82.0f};
     ck_assert(mean_seen(engine, 100000, 0, true, pos, value, 4) == 6.0f);
     ck_assert(mean_seen(engine, 100000, 0, false, pos, value, 4) == 25.0f);
     ck_assert(mean_seen(engine, 0, 0, true, pos, value, 4) == 3.0f);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(the_window_is_per_query_and_not_per_block) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     const int32_t pos[] = {10, 11, 12, 13};
     const float value[] = {1.0f, 2.0f, 4.0f, 8.0f};
     const float seen_by[] = {1.0f, 1.5f, 3.0f, 6.0f}; /* causal, window 2 */
@@ -95,7 +95,7 @@ START_TEST(the_window_is_per_query_and_not_per_block) {
     float *y = attention_run(engine, &args, "four queries");
     for (int i = 0; i < 4 * HD; i++) ck_assert(y[i] == seen_by[i / HD]);
     op_output_free(y);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
@@ -109,7 +109,7 @@ static void spoil_key(attention_case *c, int key, float with) {
 
 /* Keys that no query sees hold NaN, then infinity: no bit moves. */
 START_TEST(whatever_an_unseen_key_holds_leaves_no_trace) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     const float poison[] = {NAN, INFINITY};
     for (int causal = 0; causal < 2; causal++)
         for (int p = 0; p < 2; p++) {
@@ -133,13 +133,13 @@ START_TEST(whatever_an_unseen_key_holds_leaves_no_trace) {
             op_output_free(y);
             attention_case_release(&c);
         }
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 /* One spoiled key reaches exactly the queries that see it, though they share a tile with those that do not. */
 START_TEST(a_spoiled_key_reaches_only_the_queries_that_see_it) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     int reached = 0, spared = 0;
     for (int key = 48; key < 96; key++)
         for (int causal = 0; causal < 2; causal++) {
@@ -165,12 +165,12 @@ START_TEST(a_spoiled_key_reaches_only_the_queries_that_see_it) {
         }
     ck_assert_int_gt(reached, 100);
     ck_assert_int_gt(spared, 20);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(a_spoiled_query_spares_the_queries_of_its_tile) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     op_random random = {222};
     attention_case c;
     attention_case_init(&c, &windowed, &random);
@@ -184,12 +184,12 @@ START_TEST(a_spoiled_query_spares_the_queries_of_its_tile) {
     op_output_free(clean);
     op_output_free(y);
     attention_case_release(&c);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(dropping_keys_that_nobody_sees_changes_no_bit) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     op_random random = {223};
     attention_case c;
     attention_case_init(&c, &windowed, &random);
@@ -212,13 +212,13 @@ START_TEST(dropping_keys_that_nobody_sees_changes_no_bit) {
     op_output_free(y);
     op_output_free(all);
     attention_case_release(&c);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 /* Rows of one call and rows of calls of one query each. */
 START_TEST(a_query_has_the_same_bits_alone_and_in_company) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     op_random random = {224};
     attention_case c;
     attention_case_init(&c, &windowed, &random);
@@ -235,13 +235,13 @@ START_TEST(a_query_has_the_same_bits_alone_and_in_company) {
     }
     op_output_free(together);
     attention_case_release(&c);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 /* Scores around 1e4 would overflow exp without the maximum; an all-equal row is the mean. */
 START_TEST(large_scores_neither_overflow_nor_lose_the_largest) {
-    df_engine *engine = engine_of_loop(_i);
+    dflash_engine *engine = engine_of_loop(_i);
     op_random random = {225};
     attention_case c;
     attention_case_init(&c, &windowed, &random);
@@ -254,13 +254,13 @@ START_TEST(large_scores_neither_overflow_nor_lose_the_largest) {
     op_output_free(y);
     free(expected);
     attention_case_release(&c);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 TCase *tcase_attention_masks(void) {
     TCase *tcase = tcase_create("attention masks");
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa);
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, the_edge_of_a_window_is_exact, 0, isas);

@@ -66,16 +66,16 @@ static void product_release(product *p) {
     free(p->biased);
 }
 
-static void multiply(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y) {
-    df_error err = {0};
-    ck_assert_msg(df_arena_reset(&engine->arena, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(engine->ops->matmul(engine, w, bias, x, rows, y, &err) == DF_OK, "%s", err.message);
+static void multiply(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y) {
+    dflash_error err = {0};
+    ck_assert_msg(df_arena_reset(&engine->arena, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(engine->ops->matmul(engine, w, bias, x, rows, y, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_uint_eq(engine->arena.in_use, 0); /* scratch is given back */
 }
 
-static void check_product(df_engine *engine, const product *p, int rows, bool bias) {
+static void check_product(dflash_engine *engine, const product *p, int rows, bool bias) {
     char what[120];
-    snprintf(what, sizeof what, "%s %s K=%d N=%d rows=%d bias=%d", df_engine_isa(engine), df_dtype_name(p->w.dtype),
+    snprintf(what, sizeof what, "%s %s K=%d N=%d rows=%d bias=%d", dflash_engine_isa(engine), df_dtype_name(p->w.dtype),
              (int)p->w.in, (int)p->w.out, rows, bias);
     const size_t n = (size_t)rows * (size_t)p->w.out;
     float *y = op_output(n);
@@ -88,9 +88,9 @@ static void check_product(df_engine *engine, const product *p, int rows, bool bi
 /* _i is the index of K. Every size of the other kinds for the short sums, the corners for the long one. */
 START_TEST(products_have_the_canonical_bits) {
     op_random random = {(uint64_t)(100 + _i)};
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa), k = sizes[_i];
-    df_engine *engine[OP_ISAS];
+    dflash_engine *engine[OP_ISAS];
     for (int e = 0; e < isas; e++) engine[e] = op_engine(isa[e], 2, true);
     int checked = 0;
     for (int d = 0; d < 3; d++)
@@ -105,7 +105,7 @@ START_TEST(products_have_the_canonical_bits) {
             product_release(&p);
         }
     ck_assert_int_ge(checked, isas * 3 * 2 * ROW_COUNTS);
-    for (int e = 0; e < isas; e++) df_engine_destroy(engine[e]);
+    for (int e = 0; e < isas; e++) dflash_engine_destroy(engine[e]);
 }
 END_TEST
 
@@ -127,7 +127,7 @@ END_TEST
 
 START_TEST(permuted_rows_give_permuted_bits) {
     op_random random = {8};
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa), k = 200, n = 33;
     product p;
     product_init(&p, DF_BF16, n, k, &random);
@@ -141,13 +141,13 @@ START_TEST(permuted_rows_give_permuted_bits) {
     float *x = op_floats((size_t)MOST_ROWS * (size_t)k);
     for (int i = 0; i < MOST_ROWS; i++) memcpy(x + i * k, p.x + order[i] * k, (size_t)k * sizeof(float));
     for (int e = 0; e < isas; e++) {
-        df_engine *engine = op_engine(isa[e], 1, false);
+        dflash_engine *engine = op_engine(isa[e], 1, false);
         float *y = op_output((size_t)MOST_ROWS * (size_t)n);
         multiply(engine, &p.w, p.bias, x, MOST_ROWS, y);
         for (int i = 0; i < MOST_ROWS; i++)
-            op_expect_bits(p.biased + order[i] * n, y + i * n, (size_t)n, df_engine_isa(engine));
+            op_expect_bits(p.biased + order[i] * n, y + i * n, (size_t)n, dflash_engine_isa(engine));
         op_output_free(y);
-        df_engine_destroy(engine);
+        dflash_engine_destroy(engine);
     }
     free(x);
     product_release(&p);
@@ -156,7 +156,7 @@ END_TEST
 
 START_TEST(a_row_of_nan_or_infinity_leaves_its_companions_alone) {
     op_random random = {9};
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa), k = 65, n = 9, rows = 40;
     const int spoiled[] = {0, 5, 15, 16, 39};
     product p;
@@ -164,18 +164,18 @@ START_TEST(a_row_of_nan_or_infinity_leaves_its_companions_alone) {
     for (size_t s = 0; s < sizeof spoiled / sizeof *spoiled; s++)
         for (int i = 0; i < k; i++) p.x[spoiled[s] * k + i] = s % 2 == 0 ? NAN : INFINITY;
     for (int e = 0; e < isas; e++) {
-        df_engine *engine = op_engine(isa[e], 2, false);
+        dflash_engine *engine = op_engine(isa[e], 2, false);
         float *y = op_output((size_t)rows * (size_t)n);
         multiply(engine, &p.w, NULL, p.x, rows, y);
-        op_output_check(y, (size_t)rows * (size_t)n, df_engine_isa(engine));
+        op_output_check(y, (size_t)rows * (size_t)n, dflash_engine_isa(engine));
         for (int row = 0; row < rows; row++) {
             bool bad = false;
             for (size_t s = 0; s < sizeof spoiled / sizeof *spoiled; s++) bad = bad || spoiled[s] == row;
             for (int o = 0; bad && o < n; o++) ck_assert(!isfinite(y[row * n + o]));
-            if (!bad) op_expect_bits(p.plain + row * n, y + row * n, (size_t)n, df_engine_isa(engine));
+            if (!bad) op_expect_bits(p.plain + row * n, y + row * n, (size_t)n, dflash_engine_isa(engine));
         }
         op_output_free(y);
-        df_engine_destroy(engine);
+        dflash_engine_destroy(engine);
     }
     product_release(&p);
 }
@@ -183,20 +183,20 @@ END_TEST
 
 START_TEST(a_weight_row_of_infinities_leaves_the_other_outputs_alone) {
     op_random random = {10};
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa), k = 64, n = 9;
     product p;
     product_init(&p, DF_F32, n, k, &random);
     float *w = p.stored;
     for (int i = 0; i < k; i++) w[8 * k + i] = INFINITY; /* the row that a partial tile repeats */
     for (int e = 0; e < isas; e++) {
-        df_engine *engine = op_engine(isa[e], 1, false);
+        dflash_engine *engine = op_engine(isa[e], 1, false);
         float *y = op_output((size_t)n);
         multiply(engine, &p.w, NULL, p.x, 1, y);
-        op_expect_bits(p.plain, y, 8, df_engine_isa(engine));
+        op_expect_bits(p.plain, y, 8, dflash_engine_isa(engine));
         ck_assert(!isfinite(y[8]));
         op_output_free(y);
-        df_engine_destroy(engine);
+        dflash_engine_destroy(engine);
     }
     product_release(&p);
 }
@@ -204,15 +204,15 @@ END_TEST
 
 START_TEST(the_number_of_threads_changes_no_bit_of_a_product) {
     op_random random = {11};
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa), n = 300, rows = 40;
     product p;
     product_init(&p, DF_BF16, n, 128, &random);
     for (int e = 0; e < isas; e++)
         for (int threads = 1; threads <= 3; threads++) {
-            df_engine *engine = op_engine(isa[e], threads, true);
+            dflash_engine *engine = op_engine(isa[e], threads, true);
             for (int again = 0; again < 3; again++) check_product(engine, &p, rows, true);
-            df_engine_destroy(engine);
+            dflash_engine_destroy(engine);
         }
     product_release(&p);
 }
@@ -222,12 +222,12 @@ START_TEST(a_product_of_no_rows_writes_nothing) {
     op_random random = {12};
     product p;
     product_init(&p, DF_BF16, 8, 64, &random);
-    df_engine *engine = op_engine(DF_ISA_BEST, 1, false);
+    dflash_engine *engine = op_engine(DFLASH_ISA_BEST, 1, false);
     float *y = op_output(0);
     multiply(engine, &p.w, p.bias, NULL, 0, y);
     op_output_check(y, 0, "no rows");
     op_output_free(y);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
     product_release(&p);
 }
 END_TEST

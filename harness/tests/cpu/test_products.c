@@ -86,18 +86,18 @@ static void *hold(df_dtype dtype, float *wide, int n, int k) {
     return stored;
 }
 
-static df_engine *narrow_engine(df_isa isa, df_products products) {
-    const df_engine_options options = {.isa = isa, .threads = 2, .poison_scratch = true, .products = products};
-    df_error err = {0};
-    df_engine *engine = NULL;
-    ck_assert_msg(df_engine_create(&options, &engine, &err) == DF_OK, "%s", err.message);
+static dflash_engine *narrow_engine(dflash_isa isa, dflash_products products) {
+    const dflash_engine_options options = {.isa = isa, .threads = 2, .poison_scratch = true, .products = products};
+    dflash_error err = {0};
+    dflash_engine *engine = NULL;
+    ck_assert_msg(dflash_engine_create(&options, &engine, &err) == DFLASH_OK, "%s", err.message);
     return engine;
 }
 
-static float rounded(df_products products, float value) {
-    return products == DF_PRODUCTS_TF32   ? df_round_to_tf32(value)
-           : products == DF_PRODUCTS_BF16 ? df_round_to_bf16(value)
-                                          : value;
+static float rounded(dflash_products products, float value) {
+    return products == DFLASH_PRODUCTS_TF32   ? df_round_to_tf32(value)
+           : products == DFLASH_PRODUCTS_BF16 ? df_round_to_bf16(value)
+                                              : value;
 }
 
 /* _i is the width of the weights. Sums over less than a chunk, a whole segment, and more than one with a rest. */
@@ -105,7 +105,7 @@ START_TEST(narrow_products_are_the_canonical_sums_of_rounded_operands) {
     static const int sizes[] = {32, 64, 224, 233};
     op_random random = {(uint64_t)(40 + _i)};
     const df_dtype dtype = dtypes[_i];
-    df_isa isa[OP_ISAS];
+    dflash_isa isa[OP_ISAS];
     const int isas = op_isas(isa);
     for (int s = 0; s < 4; s++) {
         const int k = df_dtype_is_block(dtype) ? sizes[s] / 32 * 32 : sizes[s];
@@ -114,26 +114,27 @@ START_TEST(narrow_products_are_the_canonical_sums_of_rounded_operands) {
         op_fill(&random, wide, (size_t)(OUTPUTS * k));
         op_fill(&random, x, (size_t)(ROWS * k));
         void *stored = hold(dtype, wide, OUTPUTS, k);
-        for (df_products p = DF_PRODUCTS_F32; p <= DF_PRODUCTS_BF16; p++) {
+        for (dflash_products p = DFLASH_PRODUCTS_F32; p <= DFLASH_PRODUCTS_BF16; p++) {
             for (int r = 0; r < ROWS; r++)
                 for (int o = 0; o < OUTPUTS; o++) {
                     for (int i = 0; i < k; i++) w[i] = rounded(p, wide[o * k + i]), row[i] = rounded(p, x[r * k + i]);
                     want[r * OUTPUTS + o] = op_dot(w, row, k);
                 }
             for (int e = 0; e < isas; e++) {
-                df_engine *engine = narrow_engine(isa[e], p);
+                dflash_engine *engine = narrow_engine(isa[e], p);
                 const df_matrix matrix = {.dtype = dtype, .out = OUTPUTS, .in = k, .data = stored};
                 float *y = op_output(OUTPUTS * ROWS);
-                df_error err = {0};
+                dflash_error err = {0};
                 char what[80];
-                snprintf(what, sizeof what, "%s %s %s K=%d", df_engine_isa(engine), df_dtype_name(dtype),
-                         df_products_name(p), k);
-                ck_assert_int_eq(df_arena_reset(&engine->arena, &err), DF_OK);
-                ck_assert_msg(engine->ops->matmul(engine, &matrix, NULL, x, ROWS, y, &err) == DF_OK, "%s", err.message);
+                snprintf(what, sizeof what, "%s %s %s K=%d", dflash_engine_isa(engine), df_dtype_name(dtype),
+                         dflash_products_name(p), k);
+                ck_assert_int_eq(df_arena_reset(&engine->arena, &err), DFLASH_OK);
+                ck_assert_msg(engine->ops->matmul(engine, &matrix, NULL, x, ROWS, y, &err) == DFLASH_OK, "%s",
+                              err.message);
                 op_output_check(y, OUTPUTS * ROWS, what);
                 op_expect_bits(want, y, OUTPUTS * ROWS, what);
                 op_output_free(y);
-                df_engine_destroy(engine);
+                dflash_engine_destroy(engine);
             }
         }
         free(wide), free(x), free(want), free(w), free(row), free(stored);
@@ -142,13 +143,13 @@ START_TEST(narrow_products_are_the_canonical_sums_of_rounded_operands) {
 END_TEST
 
 START_TEST(products_have_names_that_are_parsed_back) {
-    df_products found = DF_PRODUCTS_F32;
-    for (df_products p = DF_PRODUCTS_F32; p <= DF_PRODUCTS_BF16; p++) {
-        ck_assert(df_products_parse(df_products_name(p), &found));
+    dflash_products found = DFLASH_PRODUCTS_F32;
+    for (dflash_products p = DFLASH_PRODUCTS_F32; p <= DFLASH_PRODUCTS_BF16; p++) {
+        ck_assert(dflash_products_parse(dflash_products_name(p), &found));
         ck_assert_int_eq(found, p);
     }
-    ck_assert(!df_products_parse("f16", &found) && !df_products_parse("", &found) &&
-              !df_products_parse("TF32", &found));
+    ck_assert(!dflash_products_parse("f16", &found) && !dflash_products_parse("", &found) &&
+              !dflash_products_parse("TF32", &found));
 }
 END_TEST
 

@@ -10,12 +10,12 @@
 
 enum { DEVICE_TESTS = 46 }; /* those of the cases below, loops counted once */
 
-static df_error err;
+static dflash_error err;
 
 START_TEST(a_machine_without_a_device_refuses_the_backend_by_name) {
-    const df_engine_options options = {.backend = DF_BACKEND_CUDA};
-    df_engine *engine = NULL;
-    ck_assert_int_eq(df_engine_create(&options, &engine, &err), DF_ERR_DEVICE);
+    const dflash_engine_options options = {.backend = DFLASH_BACKEND_CUDA};
+    dflash_engine *engine = NULL;
+    ck_assert_int_eq(dflash_engine_create(&options, &engine, &err), DFLASH_ERR_DEVICE);
     ck_assert_ptr_null(engine);
 #ifdef DF_WITH_CUDA
     ck_assert_str_eq(err.code, "engine.device");
@@ -105,7 +105,7 @@ Suite *suite_cuda(void) {
     suite_add_tcase(suite, tcase_cuda_draft());
     suite_add_tcase(suite, tcase_cuda_faults());
     suite_add_tcase(suite, tcase_cuda_engine());
-    suite_add_tcase(suite, tcase_cuda_resident());
+    suite_add_tcase(suite, tcase_cuda_persistent());
     suite_add_tcase(suite, tcase_cuda_shapes());
     cuda_add_devices(suite);
     return suite;

@@ -21,45 +21,46 @@ int cudaGetDevice(int *device);
 int cudaSetDevice(int device);
 int cudaMemGetInfo(size_t *left, size_t *all);
 
-static df_error err;
-#define WORKS(call) ck_assert_msg((call) == DF_OK, "%s", err.message)
+static dflash_error err;
+#define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
 /* ---- Programs that no kernel knows ----------------------------------------------------------------------------------
  */
 
 static const struct {
     const char *what;
-    df_class numeric_class;
+    dflash_class numeric_class;
     int kind, dtype;
     bool known;
 } programs[] = {
-    {"a phase of nothing", DF_CLASS_EXACT, DC_SILU, 0, true},
-    {"a product of nothing", DF_CLASS_EXACT, DC_PRODUCT, DF_BF16, true},
-    {"no phase", DF_CLASS_EXACT, DC_STORE + 1, 0, false},
-    {"no phase", DF_CLASS_EXACT, -1, 0, false},
-    {"a phase of class fast", DF_CLASS_EXACT, DC_ATTEND, 0, false},
-    {"a product of no width", DF_CLASS_EXACT, DC_PRODUCT, DF_Q4_0 + 1, false},
-    {"a phase of nothing", DF_CLASS_FAST, DC_SILU, 0, true},
-    {"a product of nothing", DF_CLASS_FAST, DC_PRODUCT, DF_Q8_0, true},
-    {"no phase", DF_CLASS_FAST, DC_STORE + 1, 0, false},
-    {"no phase", DF_CLASS_FAST, -1, 0, false},
-    {"a phase of class exact", DF_CLASS_FAST, DC_SCORES, 0, false},
-    {"a phase of class exact", DF_CLASS_FAST, DC_VALUES, 0, false},
-    {"a product of a width of class exact", DF_CLASS_FAST, DC_PRODUCT, DF_F32, false},
+    {"a phase of nothing", DFLASH_CLASS_EXACT, DC_SILU, 0, true},
+    {"a product of nothing", DFLASH_CLASS_EXACT, DC_PRODUCT, DF_BF16, true},
+    {"no phase", DFLASH_CLASS_EXACT, DC_STORE + 1, 0, false},
+    {"no phase", DFLASH_CLASS_EXACT, -1, 0, false},
+    {"a phase of class fast", DFLASH_CLASS_EXACT, DC_ATTEND, 0, false},
+    {"a product of no width", DFLASH_CLASS_EXACT, DC_PRODUCT, DF_Q4_0 + 1, false},
+    {"a phase of nothing", DFLASH_CLASS_FAST, DC_SILU, 0, true},
+    {"a product of nothing", DFLASH_CLASS_FAST, DC_PRODUCT, DF_Q8_0, true},
+    {"no phase", DFLASH_CLASS_FAST, DC_STORE + 1, 0, false},
+    {"no phase", DFLASH_CLASS_FAST, -1, 0, false},
+    {"a phase of class exact", DFLASH_CLASS_FAST, DC_SCORES, 0, false},
+    {"a phase of class exact", DFLASH_CLASS_FAST, DC_VALUES, 0, false},
+    {"a product of a width of class exact", DFLASH_CLASS_FAST, DC_PRODUCT, DF_F32, false},
 };
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
 enum { AS_EXPECTED = 0, NO_ENGINE, NOT_RUN, ANOTHER_END };
 
 static int end_of_program(int index) {
-    const df_engine_options options = {.backend = DF_BACKEND_CUDA, .numeric_class = programs[index].numeric_class};
-    df_engine *engine = NULL;
+    const dflash_engine_options options = {.backend = DFLASH_BACKEND_CUDA,
+                                           .numeric_class = programs[index].numeric_class};
+    dflash_engine *engine = NULL;
     bool ran = false;
-    if (df_engine_create(&options, &engine, &err) != DF_OK) return NO_ENGINE;
-    const df_status status = df_cuda_run_phase(engine, programs[index].kind, programs[index].dtype, &ran, &err);
-    if (status == DF_OK && !ran) return NOT_RUN;
-    if (programs[index].known) return status == DF_OK ? AS_EXPECTED : ANOTHER_END;
-    return status == DF_ERR_DEVICE && strcmp(err.code, "device.failed") == 0 ? AS_EXPECTED : ANOTHER_END;
+    if (dflash_engine_create(&options, &engine, &err) != DFLASH_OK) return NO_ENGINE;
+    const dflash_status status = df_cuda_run_phase(engine, programs[index].kind, programs[index].dtype, &ran, &err);
+    if (status == DFLASH_OK && !ran) return NOT_RUN;
+    if (programs[index].known) return status == DFLASH_OK ? AS_EXPECTED : ANOTHER_END;
+    return status == DFLASH_ERR_DEVICE && strcmp(err.code, "device.failed") == 0 ? AS_EXPECTED : ANOTHER_END;
 }
 
 /* In a process of its own, which a trap leaves without a device; so this test runs before any that uses one here. */
@@ -74,7 +75,7 @@ START_TEST(a_program_that_a_kernel_does_not_know_is_a_failure_of_the_device) {
     if (end == NOT_RUN)
         fprintf(stderr, "suite cuda: the device has no resident kernels: %s not run\n", programs[_i].what);
     ck_assert_msg(end == AS_EXPECTED || end == NOT_RUN, "%s in class %s: end %d", programs[_i].what,
-                  df_class_name(programs[_i].numeric_class), end);
+                  dflash_class_name(programs[_i].numeric_class), end);
 }
 END_TEST
 
@@ -87,10 +88,11 @@ START_TEST(a_device_that_does_not_exist_is_refused_with_how_many_there_are) {
     char count[32];
     snprintf(count, sizeof count, "sees %d,", devices);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        df_engine *engine = NULL;
+        dflash_engine *engine = NULL;
         ck_assert_int_eq(
-            df_engine_create(&(df_engine_options){.backend = DF_BACKEND_CUDA, .device = wrong[i]}, &engine, &err),
-            DF_ERR_DEVICE);
+            dflash_engine_create(&(dflash_engine_options){.backend = DFLASH_BACKEND_CUDA, .device = wrong[i]}, &engine,
+                                 &err),
+            DFLASH_ERR_DEVICE);
         ck_assert_ptr_null(engine);
         ck_assert_str_eq(err.code, "engine.device");
         ck_assert_msg(strstr(err.message, count) != NULL, "\"%s\" is not in: %s", count, err.message);
@@ -107,11 +109,11 @@ static int current(void) {
     return device;
 }
 
-static df_engine *engine_on(int device, df_class numeric_class) {
-    df_engine *engine = NULL;
-    WORKS(df_engine_create(
-        &(df_engine_options){
-            .backend = DF_BACKEND_CUDA, .numeric_class = numeric_class, .device = device, .poison_scratch = true},
+static dflash_engine *engine_on(int device, dflash_class numeric_class) {
+    dflash_engine *engine = NULL;
+    WORKS(dflash_engine_create(
+        &(dflash_engine_options){
+            .backend = DFLASH_BACKEND_CUDA, .numeric_class = numeric_class, .device = device, .poison_scratch = true},
         &engine, &err));
     return engine;
 }
@@ -125,18 +127,18 @@ static size_t bytes_left(int device) {
 
 START_TEST(an_engine_takes_its_memory_from_its_own_device) {
     const size_t floats = (size_t)1 << 28, bytes = floats * sizeof(float);
-    df_engine *engine = engine_on(1, DF_CLASS_EXACT);
+    dflash_engine *engine = engine_on(1, DFLASH_CLASS_EXACT);
     const size_t left[2] = {bytes_left(0), bytes_left(1)};
     float *buffer = NULL;
     ck_assert_int_eq(cudaSetDevice(0), 0);
-    WORKS(df_engine_alloc(engine, floats, &buffer, &err));
+    WORKS(dflash_engine_alloc(engine, floats, &buffer, &err));
     ck_assert_int_eq(current(), 0);
     ck_assert_uint_ge(left[1] - bytes_left(1), bytes / 2);
     ck_assert(bytes_left(0) > left[0] - bytes / 2);
     ck_assert_int_eq(cudaSetDevice(0), 0);
-    df_engine_free(engine, buffer);
+    dflash_engine_free(engine, buffer);
     ck_assert_int_eq(current(), 0);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
     ck_assert_int_eq(current(), 0);
 }
 END_TEST
@@ -144,7 +146,7 @@ END_TEST
 enum { ROWS = 5, OUT = 96, IN = 80 };
 
 /* A product on an engine, by a caller whose device is `mine` before and after every call. */
-static float *product_from(df_engine *engine, int mine, const cuda_matrix *m, const float *x) {
+static float *product_from(dflash_engine *engine, int mine, const cuda_matrix *m, const float *x) {
     ck_assert_int_eq(cudaSetDevice(mine), 0);
     df_matrix w = cuda_matrix_put(engine, m);
     ck_assert_int_eq(current(), mine);
@@ -162,14 +164,14 @@ static float *product_from(df_engine *engine, int mine, const cuda_matrix *m, co
 }
 
 START_TEST(engines_of_two_devices_work_in_turn_whatever_the_callers_device) {
-    static const df_class classes[] = {DF_CLASS_EXACT, DF_CLASS_CUBLAS, DF_CLASS_FAST};
-    const df_class numeric_class = classes[_i];
+    static const dflash_class classes[] = {DFLASH_CLASS_EXACT, DFLASH_CLASS_CUBLAS, DFLASH_CLASS_FAST};
+    const dflash_class numeric_class = classes[_i];
     cuda_matrix m = cuda_matrix_make(DF_BF16, OUT, IN, 910);
     op_random random = {911};
     float *x = op_floats((size_t)ROWS * IN);
     op_fill(&random, x, (size_t)ROWS * IN);
     ck_assert_int_eq(cudaSetDevice(1), 0);
-    df_engine *engine[2] = {engine_on(0, numeric_class), engine_on(1, numeric_class)};
+    dflash_engine *engine[2] = {engine_on(0, numeric_class), engine_on(1, numeric_class)};
     ck_assert_int_eq(current(), 1);
     float *first = product_from(engine[0], 1, &m, x);
     for (int turn = 0; turn < 8; turn++) { /* every engine with every caller's device, in changing order */
@@ -178,11 +180,11 @@ START_TEST(engines_of_two_devices_work_in_turn_whatever_the_callers_device) {
         free(y);
     }
     ck_assert_int_eq(cudaSetDevice(1), 0);
-    df_engine_destroy(engine[0]);
+    dflash_engine_destroy(engine[0]);
     ck_assert_int_eq(current(), 1);
     float *y = product_from(engine[1], 0, &m, x); /* what the other one held is gone, and nothing of this one */
     op_expect_bits(first, y, (size_t)ROWS * OUT, "a product beside an engine that was closed");
-    df_engine_destroy(engine[1]);
+    dflash_engine_destroy(engine[1]);
     ck_assert_int_eq(current(), 0);
     free(first);
     free(y);
@@ -198,7 +200,7 @@ START_TEST(a_check_on_the_second_device_passes_and_leaves_the_first_current) {
     snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", cases[_i]);
     snprintf(oracle, sizeof oracle, "oracles/%s.h5", cases[_i]);
     const dp_check_options options = {
-        .checkpoint = checkpoint, .oracle = oracle, .backend = DF_BACKEND_CUDA, .device = 1};
+        .checkpoint = checkpoint, .oracle = oracle, .backend = DFLASH_BACKEND_CUDA, .device = 1};
     ck_assert_int_eq(cudaSetDevice(0), 0);
     dp_check(&options, &result);
     ck_assert_msg(result.verdict == DP_PASS, "%s: verdict %d %s", cases[_i], (int)result.verdict, result.error.message);

@@ -12,26 +12,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static df_error err;
-#define WORKS(call) ck_assert_msg((call) == DF_OK, "%s", err.message)
+static dflash_error err;
+#define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
 /* One of the stored checkpoints with a seeded input, in host memory. */
 typedef struct drafter {
-    df_draft *draft;
-    const df_config *c;
+    dflash_draft *draft;
+    const dflash_config *c;
     float *features, *noise;
     int32_t *pos;
 } drafter;
 
 enum { CONTEXT = 70 };
 
-static drafter open_drafter(df_engine *engine, const char *name) {
+static drafter open_drafter(dflash_engine *engine, const char *name) {
     char path[96];
     drafter d = {.draft = NULL};
     op_random random = {700};
     snprintf(path, sizeof path, "fixtures/small/%s", name);
-    WORKS(df_draft_load(engine, path, &d.draft, &err));
-    d.c = df_draft_config(d.draft);
+    WORKS(dflash_draft_load(engine, path, &d.draft, &err));
+    d.c = dflash_draft_config(d.draft);
     const size_t hidden = (size_t)d.c->hidden, block = (size_t)d.c->block;
     d.features = op_floats(CONTEXT * hidden);
     d.noise = op_floats(block * hidden);
@@ -43,7 +43,7 @@ static drafter open_drafter(df_engine *engine, const char *name) {
 }
 
 static void close_drafter(drafter *d) {
-    df_draft_destroy(d->draft);
+    dflash_draft_destroy(d->draft);
     free(d->features);
     free(d->noise);
     free(d->pos);
@@ -66,7 +66,7 @@ START_TEST(a_device_records_what_the_processor_records) {
     dp_run_setup setup = {.checkpoint = checkpoint, .oracle = oracle};
     dp_run_record cpu, device;
     WORKS(dp_run_and_record(&setup, &cpu, &err));
-    setup.engine.backend = DF_BACKEND_CUDA;
+    setup.engine.backend = DFLASH_BACKEND_CUDA;
     WORKS(dp_run_and_record(&setup, &device, &err));
     ck_assert_int_eq(device.stages.count, cpu.stages.count);
     ck_assert_int_eq(device.stages.count, device.in.stages.count);
@@ -85,9 +85,9 @@ END_TEST
 
 /* ---- Stages rewritten -------------------------------------------------------------------------------------------- */
 
-static bool double_gate(void *user, const df_stage_view *view, float *value) {
+static bool double_gate(void *user, const dflash_stage_view *view, float *value) {
     (void)user;
-    if (view->stage != DF_STAGE_MLP_GATE || view->layer != 0) return false;
+    if (view->stage != DFLASH_STAGE_MLP_GATE || view->layer != 0) return false;
     for (int64_t i = 0; i < view->dim[0] * view->dim[1]; i++) value[i] *= 2.0f;
     return true;
 }
@@ -97,8 +97,8 @@ START_TEST(a_stage_rewritten_on_the_host_is_what_the_device_goes_on_with) {
     drafter cpu = open_drafter(pair.cpu, "tiny-plain"), device = open_drafter(pair.device, "tiny-plain");
     const size_t n = (size_t)(cpu.c->block * cpu.c->hidden);
     float *plain = run_block(&device);
-    df_draft_replace(cpu.draft, double_gate, NULL);
-    df_draft_replace(device.draft, double_gate, NULL);
+    dflash_draft_replace(cpu.draft, double_gate, NULL);
+    dflash_draft_replace(device.draft, double_gate, NULL);
     float *changed = run_block(&device);
     ck_assert(!op_same_bits(plain, changed, n));
     cuda_expect_same(run_block(&cpu), changed, n, "a block with a stage rewritten");
@@ -114,28 +114,28 @@ END_TEST
 START_TEST(a_cache_exported_on_one_backend_is_the_same_bytes_and_goes_on_on_the_other) {
     cuda_pair pair = cuda_pair_open();
     drafter d[2] = {open_drafter(pair.cpu, "tiny-plain"), open_drafter(pair.device, "tiny-plain")};
-    df_kv_blob blob[2];
+    dflash_kv_blob blob[2];
     float *round[2];
     for (int i = 0; i < 2; i++) {
-        df_kv *kv = NULL;
-        WORKS(df_kv_create(d[i].draft, CONTEXT + 2 * d[i].c->block, &kv, &err));
+        dflash_kv *kv = NULL;
+        WORKS(dflash_kv_create(d[i].draft, CONTEXT + 2 * d[i].c->block, &kv, &err));
         WORKS(dp_ingest_ctx(d[i].draft, kv, d[i].features, d[i].pos, CONTEXT, &err));
-        WORKS(df_kv_export_tail(kv, CONTEXT, &blob[i], &err));
-        df_kv_destroy(kv);
+        WORKS(dflash_kv_export_tail(kv, CONTEXT, &blob[i], &err));
+        dflash_kv_destroy(kv);
     }
     ck_assert_uint_eq(blob[0].bytes, blob[1].bytes);
     ck_assert_mem_eq(blob[0].data, blob[1].data, blob[0].bytes);
     for (int i = 0; i < 2; i++) {
-        df_kv *kv = NULL;
+        dflash_kv *kv = NULL;
         round[i] = op_floats((size_t)(d[i].c->block * d[i].c->hidden));
-        WORKS(df_kv_create(d[i].draft, CONTEXT + 2 * d[i].c->block, &kv, &err));
-        WORKS(df_kv_import_tail(kv, &blob[1 - i], &err));
+        WORKS(dflash_kv_create(d[i].draft, CONTEXT + 2 * d[i].c->block, &kv, &err));
+        WORKS(dflash_kv_import_tail(kv, &blob[1 - i], &err));
         WORKS(dp_forward_round(d[i].draft, kv, d[i].noise, d[i].pos + CONTEXT, round[i], &err));
-        df_kv_destroy(kv);
+        dflash_kv_destroy(kv);
     }
     cuda_expect_same(round[0], round[1], (size_t)(d[0].c->block * d[0].c->hidden), "rounds over the other's cache");
     for (int i = 0; i < 2; i++) {
-        df_kv_blob_free(&blob[i]);
+        dflash_kv_blob_free(&blob[i]);
         close_drafter(&d[i]);
     }
     cuda_pair_close(&pair);
@@ -143,39 +143,39 @@ START_TEST(a_cache_exported_on_one_backend_is_the_same_bytes_and_goes_on_on_the_
 END_TEST
 
 START_TEST(a_cache_is_not_taken_over_between_products_that_round_otherwise) {
-    df_engine *narrow = cuda_engine(DF_CLASS_CUBLAS, DF_PRODUCTS_TF32),
-              *wide = cuda_engine(DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    dflash_engine *narrow = cuda_engine(DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_TF32),
+                  *wide = cuda_engine(DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_F32);
     drafter from = open_drafter(narrow, "tiny-plain"), to = open_drafter(wide, "tiny-plain");
-    df_kv *a = NULL, *b = NULL;
-    df_kv_blob blob;
-    WORKS(df_kv_create(from.draft, CONTEXT + from.c->block, &a, &err));
-    WORKS(df_kv_create(to.draft, CONTEXT + to.c->block, &b, &err));
+    dflash_kv *a = NULL, *b = NULL;
+    dflash_kv_blob blob;
+    WORKS(dflash_kv_create(from.draft, CONTEXT + from.c->block, &a, &err));
+    WORKS(dflash_kv_create(to.draft, CONTEXT + to.c->block, &b, &err));
     WORKS(dp_ingest_ctx(from.draft, a, from.features, from.pos, 10, &err));
-    WORKS(df_kv_export_tail(a, 10, &blob, &err));
-    ck_assert_int_eq(df_kv_import_tail(b, &blob, &err), DF_ERR_REFUSED);
+    WORKS(dflash_kv_export_tail(a, 10, &blob, &err));
+    ck_assert_int_eq(dflash_kv_import_tail(b, &blob, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "kv.import.class");
-    df_kv_blob_free(&blob);
-    df_kv_destroy(a);
-    df_kv_destroy(b);
+    dflash_kv_blob_free(&blob);
+    dflash_kv_destroy(a);
+    dflash_kv_destroy(b);
     close_drafter(&from);
     close_drafter(&to);
-    df_engine_destroy(narrow);
-    df_engine_destroy(wide);
+    dflash_engine_destroy(narrow);
+    dflash_engine_destroy(wide);
 }
 END_TEST
 
 /* ---- Embeddings -------------------------------------------------------------------------------------------------- */
 
-static float *embed(df_engine *engine, const drafter *d, const cuda_matrix *table) {
-    df_table *embedding = NULL;
+static float *embed(dflash_engine *engine, const drafter *d, const cuda_matrix *table) {
+    dflash_table *embedding = NULL;
     const size_t values = (size_t)(d->c->block * d->c->hidden);
     float *noise = cuda_room(engine, values * sizeof *noise);
-    WORKS(
-        df_table_create(engine, "BF16", (int)table->matrix.out, (int)table->matrix.in, table->bytes, &embedding, &err));
-    WORKS(df_embed_block(d->draft, embedding, 7, noise, &err));
+    WORKS(dflash_table_create(engine, "BF16", (int)table->matrix.out, (int)table->matrix.in, table->bytes, &embedding,
+                              &err));
+    WORKS(dflash_embed_block(d->draft, embedding, 7, noise, &err));
     float *result = cuda_get(engine, noise, values * sizeof *noise);
     cuda_drop(engine, noise);
-    df_table_destroy(embedding);
+    dflash_table_destroy(embedding);
     return result;
 }
 
@@ -200,12 +200,12 @@ static struct {
     fault fault;
     const df_ops *own;
     df_ops spoilt;
-} plant;
+} injection;
 
 /* The product in one chain from left to right: right to every tolerance, and another order than the canonical one. */
-static df_status one_chain(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                           df_error *e) {
-    df_status status = plant.own->matmul(engine, w, bias, x, rows, y, e);
+static dflash_status one_chain(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                               float *y, dflash_error *e) {
+    dflash_status status = injection.own->matmul(engine, w, bias, x, rows, y, e);
     if (rows == 0 || w->dtype != DF_BF16 || bias != NULL) return status;
     const size_t in = (size_t)w->in, out = (size_t)w->out;
     uint16_t *weights = cuda_get(engine, w->data, in * out * sizeof *weights);
@@ -216,7 +216,7 @@ static df_status one_chain(df_engine *engine, const df_matrix *w, const float *b
             for (size_t k = 0; k < in; k++) sum = fmaf(df_bf16_to_f32(weights[o * in + k]), values[r * in + k], sum);
             result[r * out + o] = sum;
         }
-    status = df_engine_upload(engine, y, result, (size_t)rows * out, e);
+    status = dflash_engine_upload(engine, y, result, (size_t)rows * out, e);
     free(weights);
     free(values);
     free(result);
@@ -224,40 +224,41 @@ static df_status one_chain(df_engine *engine, const df_matrix *w, const float *b
 }
 
 /* Eight values of every row are left as they were: the kernel of a tail that stops early. */
-static df_status short_add(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *e) {
-    return plant.own->add(engine, a, b, n - 8, y, e);
+static dflash_status short_add(dflash_engine *engine, const float *a, const float *b, size_t n, float *y,
+                               dflash_error *e) {
+    return injection.own->add(engine, a, b, n - 8, y, e);
 }
 
 /* On the device alone. */
-static void opened(df_draft *draft, void *user) {
+static void opened(dflash_draft *draft, void *user) {
     (void)user;
-    if (df_engine_on_host(draft->engine)) return;
-    plant.own = draft->engine->ops;
-    plant.spoilt = *plant.own;
-    if (plant.fault == ONE_CHAIN) plant.spoilt.matmul = one_chain;
-    if (plant.fault == SHORT_ADD) plant.spoilt.add = short_add;
-    if (plant.fault == EMPTY_ROUND) plant.spoilt.round = op_empty_round;
-    draft->engine->ops = &plant.spoilt;
+    if (dflash_engine_on_host(draft->engine)) return;
+    injection.own = draft->engine->ops;
+    injection.spoilt = *injection.own;
+    if (injection.fault == ONE_CHAIN) injection.spoilt.matmul = one_chain;
+    if (injection.fault == SHORT_ADD) injection.spoilt.add = short_add;
+    if (injection.fault == EMPTY_ROUND) injection.spoilt.round = op_empty_round;
+    draft->engine->ops = &injection.spoilt;
 }
 
-static dp_identity_result identity(const dp_identity_hooks *hooks, const char *arm) {
+static dp_identity_result identity(const dp_identity_hooks *hooks, const char *variant) {
     dp_identity_result result;
     const dp_identity_options options = {
-        .filter = arm, .seed = 1, .threads = 2, .backend = DF_BACKEND_CUDA, .hooks = hooks};
-    dp_identity_case("tiny-plain", "fixtures/small/tiny-plain", "oracles/tiny-plain.h5", DF_PRECISION_STORED, &options,
-                     NULL, &result);
+        .filter = variant, .seed = 1, .threads = 2, .backend = DFLASH_BACKEND_CUDA, .hooks = hooks};
+    dp_identity_case("tiny-plain", "fixtures/small/tiny-plain", "oracles/tiny-plain.h5", DFLASH_PRECISION_STORED,
+                     &options, NULL, &result);
     ck_assert_msg(result.verdict != DP_REFUSED && result.verdict != DP_ERROR, "%s", result.error.message);
-    ck_assert_int_eq(result.arm_count, 1);
+    ck_assert_int_eq(result.variant_count, 1);
     return result;
 }
 
-/* The arm finds the planted fault, first at this stage. */
-static void expect_found(fault planted, const char *arm, const char *stage) {
+/* The variant finds the planted fault, first at this stage. */
+static void expect_found(fault injected, const char *variant, const char *stage) {
     const dp_identity_hooks hooks = {.opened = opened};
-    plant.fault = planted;
-    dp_identity_result result = identity(&hooks, arm);
+    injection.fault = injected;
+    dp_identity_result result = identity(&hooks, variant);
     ck_assert_int_eq(result.verdict, DP_FAIL);
-    ck_assert_str_eq(dp_pair_first(&result.arm[0].pair)->name, stage);
+    ck_assert_str_eq(dp_pair_first(&result.variant[0].pair)->name, stage);
     dp_identity_release(&result);
 }
 
@@ -280,7 +281,7 @@ END_TEST
 START_TEST(without_a_fault_the_device_and_the_cpu_are_identical) {
     dp_identity_result result = identity(NULL, "backend.cpu");
     ck_assert_int_eq(result.verdict, DP_PASS);
-    ck_assert_int_gt(dp_pair_compared(&result.arm[0].pair), 10000);
+    ck_assert_int_gt(dp_pair_compared(&result.variant[0].pair), 10000);
     ck_assert_str_eq(result.device.backend, "cuda");
     ck_assert_str_ne(result.device.device, "");
     dp_identity_release(&result);

@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static df_error err;
-#define WORKS(call) ck_assert_msg((call) == DF_OK, "%s", err.message)
+static dflash_error err;
+#define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
 START_TEST(ranges_that_overlap_move_whole_in_both_directions) {
     enum { BYTES = 1000 };
     static const int moves[][3] = {{0, 7, 900}, {7, 0, 900}, {0, 500, 500}, {500, 0, 500}, {3, 3, 100}, {0, 1, 999}};
-    df_engine *engine = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     unsigned char expected[BYTES];
     for (size_t m = 0; m < sizeof moves / sizeof *moves; m++) {
         const int to = moves[m][0], from = moves[m][1], bytes = moves[m][2];
@@ -32,13 +32,13 @@ START_TEST(ranges_that_overlap_move_whole_in_both_directions) {
         free(moved);
         cuda_drop(engine, data);
     }
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(windows_reach_the_device_in_the_order_in_which_they_were_written) {
     enum { WINDOWS = 40, INTS = 3000 };
-    df_engine *engine = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     int32_t *data = cuda_room(engine, WINDOWS * INTS * sizeof *data);
     for (int w = 0; w < WINDOWS; w++) {
         const size_t bytes = (size_t)(w % 5 == 0 ? INTS : INTS / 2 + w) * sizeof *data; /* grows and shrinks */
@@ -53,14 +53,14 @@ START_TEST(windows_reach_the_device_in_the_order_in_which_they_were_written) {
             OP_REQUIRE(seen[w * INTS + i] == w * 10000 + i, "window %d, element %d holds %d", w, i, seen[w * INTS + i]);
     free(seen);
     cuda_drop(engine, data);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(an_engine_names_its_device_and_what_it_computes_with) {
-    df_engine *engine = cuda_engine(DF_CLASS_CUBLAS, DF_PRODUCTS_TF32);
-    df_device_facts facts;
-    df_engine_describe(engine, &facts);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_TF32);
+    dflash_device_facts facts;
+    dflash_engine_describe(engine, &facts);
     ck_assert_str_eq(facts.backend, "cuda");
     ck_assert_str_eq(facts.numeric_class, "cublas");
     ck_assert_str_eq(facts.products, "tf32");
@@ -72,47 +72,48 @@ START_TEST(an_engine_names_its_device_and_what_it_computes_with) {
     ck_assert_int_ge(facts.capability, 80);
     ck_assert_int_gt(facts.multiprocessors, 0);
     ck_assert_uint_gt(facts.memory_bytes, (size_t)1 << 30);
-    df_engine_destroy(engine);
-    engine = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32);
-    df_engine_describe(engine, &facts);
+    dflash_engine_destroy(engine);
+    engine = cuda_engine(DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
+    dflash_engine_describe(engine, &facts);
     ck_assert(!facts.tf32);
     ck_assert_str_eq(facts.cublas, "");
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(a_device_without_room_says_so_and_goes_on) {
-    df_engine *engine = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32);
-    df_device_facts facts;
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
+    dflash_device_facts facts;
     float *buffer = NULL;
-    df_engine_describe(engine, &facts);
-    ck_assert_int_eq(df_engine_alloc(engine, facts.memory_bytes / sizeof *buffer + 1, &buffer, &err), DF_ERR_MEMORY);
+    dflash_engine_describe(engine, &facts);
+    ck_assert_int_eq(dflash_engine_alloc(engine, facts.memory_bytes / sizeof *buffer + 1, &buffer, &err),
+                     DFLASH_ERR_MEMORY);
     ck_assert_ptr_null(buffer);
     ck_assert_str_eq(err.code, "memory.device");
-    df_draft *draft = NULL;
-    df_kv *kv = NULL;
-    WORKS(df_draft_load(engine, "fixtures/small/tiny-plain", &draft, &err));
-    ck_assert_int_eq(df_kv_create(draft, INT32_MAX, &kv, &err), DF_ERR_MEMORY);
+    dflash_draft *draft = NULL;
+    dflash_kv *kv = NULL;
+    WORKS(dflash_draft_load(engine, "fixtures/small/tiny-plain", &draft, &err));
+    ck_assert_int_eq(dflash_kv_create(draft, INT32_MAX, &kv, &err), DFLASH_ERR_MEMORY);
     ck_assert_ptr_null(kv);
-    WORKS(df_kv_create(draft, 100, &kv, &err)); /* neither failure stays */
-    WORKS(df_engine_finish(engine, &err));
-    df_kv_destroy(kv);
-    df_draft_destroy(draft);
-    df_engine_destroy(engine);
+    WORKS(dflash_kv_create(draft, 100, &kv, &err)); /* neither failure stays */
+    WORKS(dflash_engine_finish(engine, &err));
+    dflash_kv_destroy(kv);
+    dflash_draft_destroy(draft);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(narrow_products_and_classes_that_do_not_go_together_are_refused) {
     static const struct {
-        df_engine_options options;
+        dflash_engine_options options;
         const char *code;
     } wrong[] = {
-        {{.backend = DF_BACKEND_CUDA, .products = DF_PRODUCTS_TF32}, "engine.products"},
-        {{.backend = DF_BACKEND_CUDA, .products = DF_PRODUCTS_BF16}, "engine.products"},
+        {{.backend = DFLASH_BACKEND_CUDA, .products = DFLASH_PRODUCTS_TF32}, "engine.products"},
+        {{.backend = DFLASH_BACKEND_CUDA, .products = DFLASH_PRODUCTS_BF16}, "engine.products"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        df_engine *engine = NULL;
-        ck_assert_int_eq(df_engine_create(&wrong[i].options, &engine, &err), DF_ERR_ARGUMENT);
+        dflash_engine *engine = NULL;
+        ck_assert_int_eq(dflash_engine_create(&wrong[i].options, &engine, &err), DFLASH_ERR_ARGUMENT);
         ck_assert_ptr_null(engine);
         ck_assert_str_eq(err.code, wrong[i].code);
     }
@@ -126,7 +127,7 @@ END_TEST
 enum { MOST_ROWS = 256, OUT = 1024, IN = 2560, TILE = 16 };
 
 /* The first row of a product of `rows` rows, in calls of `tile`. */
-static float *first_row(df_engine *engine, const df_matrix *w, const float *x, int rows, int tile) {
+static float *first_row(dflash_engine *engine, const df_matrix *w, const float *x, int rows, int tile) {
     float *y = cuda_room(engine, (size_t)(rows + tile) * OUT * sizeof *y);
     WORKS(df_arena_reset(&engine->arena, &err));
     WORKS(df_cuda_matmul_tiled(engine, w, NULL, x, rows, tile, y, &err));
@@ -138,7 +139,7 @@ static float *first_row(df_engine *engine, const df_matrix *w, const float *x, i
 /* Products in which cuBLAS sees the row count differ from row count to row count; in tiles of one size they do not. */
 START_TEST(a_rows_bits_depend_on_the_row_count_unless_rows_come_in_tiles) {
     static const int rows[] = {1, 2, 8, 15, 16, 17, 64, MOST_ROWS};
-    df_engine *engine = cuda_engine(DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_F32);
     cuda_matrix m = cuda_matrix_make(DF_F32, OUT, IN, 900);
     df_matrix w = cuda_matrix_put(engine, &m);
     op_random random = {901};
@@ -159,14 +160,14 @@ START_TEST(a_rows_bits_depend_on_the_row_count_unless_rows_come_in_tiles) {
     free(truth);
     free(host);
     cuda_matrix_release(&m);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 /* A long context has more rows than the second dimension of a grid has places. */
 START_TEST(a_product_of_more_rows_than_65535_has_the_bits_of_its_tiles) {
     enum { ROWS = 65552, NARROW = 32 };
-    df_engine *engine = cuda_engine(DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_F32);
     cuda_matrix m = cuda_matrix_make(DF_F32, NARROW, NARROW, 904);
     df_matrix w = cuda_matrix_put(engine, &m);
     op_random random = {905};
@@ -186,13 +187,13 @@ START_TEST(a_product_of_more_rows_than_65535_has_the_bits_of_its_tiles) {
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) cuda_drop(engine, held[i]);
     free(host);
     cuda_matrix_release(&m);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 /* The product in double of operands rounded by `round`, and the relative L2 distance of a class's product from it. */
-static double distance(df_products products, float (*round)(float), const cuda_matrix *m, const float *x) {
-    df_engine *engine = cuda_engine(DF_CLASS_CUBLAS, products);
+static double distance(dflash_products products, float (*round)(float), const cuda_matrix *m, const float *x) {
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_CUBLAS, products);
     df_matrix w = cuda_matrix_put(engine, m);
     float *placed = cuda_put(engine, x, TILE * IN * sizeof *x), *row = first_row(engine, &w, placed, TILE, TILE);
     double *truth = op_alloc(OUT * sizeof *truth);
@@ -206,7 +207,7 @@ static double distance(df_products products, float (*round)(float), const cuda_m
     cuda_drop(engine, placed);
     free(row);
     free(truth);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
     return result;
 }
 
@@ -219,9 +220,9 @@ static float to_tf32(float x) {
 
 START_TEST(narrow_products_round_their_operands_and_nothing_else) {
     static const struct {
-        df_products products;
+        dflash_products products;
         float (*round)(float);
-    } modes[] = {{DF_PRODUCTS_F32, as_it_is}, {DF_PRODUCTS_TF32, to_tf32}, {DF_PRODUCTS_BF16, to_bf16}};
+    } modes[] = {{DFLASH_PRODUCTS_F32, as_it_is}, {DFLASH_PRODUCTS_TF32, to_tf32}, {DFLASH_PRODUCTS_BF16, to_bf16}};
     /* gamma_IN bounds any order of float32 sums relative to sum |w||x|, which random signs make about sqrt(IN) times
      * the result. */
     const double bound = (double)IN * ldexp(1.0, -24) * sqrt((double)IN);
@@ -231,11 +232,11 @@ START_TEST(narrow_products_round_their_operands_and_nothing_else) {
     op_fill(&random, x, TILE * IN);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         const double right = distance(modes[i].products, modes[i].round, &m, x);
-        ck_assert_msg(right < bound, "%s: %g", df_products_name(modes[i].products), right);
-        if (modes[i].products == DF_PRODUCTS_F32) continue;
+        ck_assert_msg(right < bound, "%s: %g", dflash_products_name(modes[i].products), right);
+        if (modes[i].products == DFLASH_PRODUCTS_F32) continue;
         const double unrounded = distance(modes[i].products, as_it_is, &m, x);
         ck_assert_msg(unrounded > 20.0 * right, "%s: %g from the product of rounded operands, %g from the exact one",
-                      df_products_name(modes[i].products), right, unrounded);
+                      dflash_products_name(modes[i].products), right, unrounded);
     }
     free(x);
     cuda_matrix_release(&m);

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static df_error err;
-#define WORKS(call) ck_assert_msg((call) == DF_OK, "%s", err.message)
+static dflash_error err;
+#define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
 enum { N = 5, WIDE = 3001, TOP = 7 };
 
@@ -31,7 +31,7 @@ typedef struct found {
     df_choice *choice;
 } found;
 
-static found top(df_engine *engine, const float *rows, int width, int k, const int32_t *ids) {
+static found top(dflash_engine *engine, const float *rows, int width, int k, const int32_t *ids) {
     float *x = cuda_put(engine, rows, (size_t)(N * width) * sizeof *x),
           *value = cuda_room(engine, (size_t)(N * k) * sizeof *value);
     int32_t *id = cuda_room(engine, (size_t)(N * k) * sizeof *id),
@@ -86,7 +86,7 @@ START_TEST(the_best_values_of_a_row_are_the_cpus_with_ties_and_both_zeros) {
 END_TEST
 
 START_TEST(a_bad_row_is_recorded_with_its_first_bad_column) {
-    df_engine *engine = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     float *rows = op_floats(N * WIDE);
     op_random random = {501};
     op_fill(&random, rows, N * WIDE);
@@ -108,7 +108,7 @@ START_TEST(a_bad_row_is_recorded_with_its_first_bad_column) {
     for (int i = 0; i < N * TOP; i++) ck_assert(f.id[i] >= 0 && f.id[i] < WIDE);
     release(&f);
     free(rows);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
@@ -119,7 +119,7 @@ typedef struct chosen {
     float *probability;
 } chosen;
 
-static chosen choose(df_engine *engine, const float *rows, int width, float temperature, const float *uniform) {
+static chosen choose(dflash_engine *engine, const float *rows, int width, float temperature, const float *uniform) {
     const size_t bytes = (size_t)(N * width) * sizeof(float);
     float *x = cuda_put(engine, rows, bytes), *probability = cuda_room(engine, bytes);
     df_choice *choice = cuda_room(engine, N * sizeof *choice);
@@ -168,7 +168,7 @@ END_TEST
 
 /* ---- Rows of tables ---------------------------------------------------------------------------------------------- */
 
-static float *gather(df_engine *engine, const cuda_matrix *m, const int32_t *ids, size_t stride) {
+static float *gather(dflash_engine *engine, const cuda_matrix *m, const int32_t *ids, size_t stride) {
     df_matrix table = cuda_matrix_put(engine, m);
     int32_t *placed = cuda_put(engine, ids, N * sizeof *ids);
     float *out = cuda_room(engine, N * stride * sizeof *out);
@@ -196,7 +196,8 @@ START_TEST(rows_are_gathered_in_any_width_and_an_id_outside_reads_the_first_row)
 }
 END_TEST
 
-static float *score(df_engine *engine, const cuda_matrix *m, const float *value, const float *hidden, int32_t prev) {
+static float *score(dflash_engine *engine, const cuda_matrix *m, const float *value, const float *hidden,
+                    int32_t prev) {
     static const int32_t candidates[N] = {5, 17, 0, 40, 99};
     df_matrix before = cuda_matrix_put(engine, &m[0]), after = cuda_matrix_put(engine, &m[1]);
     df_score_args args = {.predecessor = &before, .successor = &after, .k = N, .rank = (int)before.in};
@@ -237,46 +238,46 @@ END_TEST
 /* ---- Whole proposals --------------------------------------------------------------------------------------------- */
 
 typedef struct drafter {
-    df_engine *engine;
-    df_draft *draft;
-    df_table *head;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_table *head;
 } drafter;
 
-static drafter open_drafter(df_engine *engine, const char *name) {
+static drafter open_drafter(dflash_engine *engine, const char *name) {
     char path[96];
     drafter d = {.engine = engine};
     snprintf(path, sizeof path, "fixtures/small/%s", name);
-    WORKS(df_draft_load(engine, path, &d.draft, &err));
-    const df_config *c = df_draft_config(d.draft);
+    WORKS(dflash_draft_load(engine, path, &d.draft, &err));
+    const dflash_config *c = dflash_draft_config(d.draft);
     const size_t values = (size_t)c->vocab * (size_t)c->hidden;
     op_random random = {64};
     float *table = op_floats(values);
     op_fill(&random, table, values);
-    WORKS(df_table_create(engine, "F32", c->vocab, c->hidden, table, &d.head, &err));
+    WORKS(dflash_table_create(engine, "F32", c->vocab, c->hidden, table, &d.head, &err));
     free(table);
     return d;
 }
 
 static void close_drafter(drafter *d) {
-    df_table_destroy(d->head);
-    df_draft_destroy(d->draft);
+    dflash_table_destroy(d->head);
+    dflash_draft_destroy(d->draft);
 }
 
 /* What a proposal gave. */
 typedef struct proposed {
-    df_status status;
-    df_error error;
-    float *logits; /* [n, vocab], by df_logits */
+    dflash_status status;
+    dflash_error error;
+    float *logits; /* [n, vocab], by dflash_logits */
     int32_t *token, *candidate;
     float *share, *probability, *raw;
     size_t n, width;
 } proposed;
 
 static proposed propose(const drafter *d, float temperature, int bad_slot, float bad) {
-    const df_config *c = df_draft_config(d->draft);
+    const dflash_config *c = dflash_draft_config(d->draft);
     int first, n;
-    df_harvest_rows(c, &first, &n);
-    proposed p = {.n = (size_t)n, .width = (size_t)df_proposal_width(d->draft, c->vocab)};
+    dflash_harvest_rows(c, &first, &n);
+    proposed p = {.n = (size_t)n, .width = (size_t)dflash_proposal_width(d->draft, c->vocab)};
     float *rows = op_floats(p.n * (size_t)c->hidden), *uniform = op_floats(p.n);
     int32_t *prev = op_alloc(p.n * sizeof *prev);
     op_random random = {65};
@@ -294,12 +295,12 @@ static proposed propose(const drafter *d, float temperature, int bad_slot, float
             p.logits[bad_slot * c->vocab + i] = bad;
         else if (i == 11)
             p.logits[bad_slot * c->vocab + i] = bad;
-    const df_proposal_options options = {.temperature = temperature, .uniform = uniform};
-    const df_proposal out = {
+    const dflash_proposal_options options = {.temperature = temperature, .uniform = uniform};
+    const dflash_proposal out = {
         .token = p.token, .share = p.share, .candidate = p.candidate, .probability = p.probability};
     p.status = dp_propose(d->draft, d->head, p.logits, rows, n, c->vocab, 3, &options, &out, &p.error);
-    for (int i = 0; p.status == DF_OK && i < n; i++) prev[i] = i == 0 ? 3 : p.token[i - 1];
-    if (p.status == DF_OK && c->confidence) WORKS(dp_confidence(d->draft, rows, prev, n, p.raw, &err));
+    for (int i = 0; p.status == DFLASH_OK && i < n; i++) prev[i] = i == 0 ? 3 : p.token[i - 1];
+    if (p.status == DFLASH_OK && c->confidence) WORKS(dp_confidence(d->draft, rows, prev, n, p.raw, &err));
     free(rows);
     free(uniform);
     free(prev);
@@ -321,14 +322,14 @@ START_TEST(proposals_of_every_family_greedy_and_sampled_are_the_cpus) {
     for (int sampled = 0; sampled < 2; sampled++) {
         proposed a = propose(&cpu, sampled ? 0.8f : 0.0f, -1, 0.0f),
                  b = propose(&device, sampled ? 0.8f : 0.0f, -1, 0.0f);
-        ck_assert_msg(a.status == DF_OK, "%s", a.error.message);
-        ck_assert_msg(b.status == DF_OK, "%s", b.error.message);
-        op_expect_bits(a.logits, b.logits, a.n * (size_t)df_draft_config(cpu.draft)->vocab, "logits");
+        ck_assert_msg(a.status == DFLASH_OK, "%s", a.error.message);
+        ck_assert_msg(b.status == DFLASH_OK, "%s", b.error.message);
+        op_expect_bits(a.logits, b.logits, a.n * (size_t)dflash_draft_config(cpu.draft)->vocab, "logits");
         ck_assert_mem_eq(a.token, b.token, a.n * sizeof *a.token);
         ck_assert_mem_eq(a.candidate, b.candidate, a.n * a.width * sizeof *a.candidate);
         op_expect_bits(a.share, b.share, a.n, "shares");
         op_expect_bits(a.probability, b.probability, a.n * a.width, "distributions");
-        if (df_draft_config(cpu.draft)->confidence) op_expect_bits(a.raw, b.raw, a.n, "confidence");
+        if (dflash_draft_config(cpu.draft)->confidence) op_expect_bits(a.raw, b.raw, a.n, "confidence");
         release_proposed(&a);
         release_proposed(&b);
     }
@@ -345,7 +346,7 @@ START_TEST(a_slot_at_fault_is_refused_in_the_cpus_words) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         for (int slot = 0; slot < 3; slot += 2) {
             proposed a = propose(&cpu, 0.0f, slot, bad[i]), b = propose(&device, 0.0f, slot, bad[i]);
-            ck_assert_int_eq(a.status, DF_ERR_REFUSED);
+            ck_assert_int_eq(a.status, DFLASH_ERR_REFUSED);
             ck_assert_int_eq(b.status, a.status);
             ck_assert_str_eq(b.error.code, a.error.code);
             ck_assert_str_eq(b.error.message, a.error.message);

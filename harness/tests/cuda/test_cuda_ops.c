@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static df_error err;
-#define WORKS(call) ck_assert_msg((call) == DF_OK, "%s", err.message)
+static dflash_error err;
+#define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-static float *product(df_engine *engine, const cuda_matrix *m, const float *bias, const float *x, int rows) {
+static float *product(dflash_engine *engine, const cuda_matrix *m, const float *bias, const float *x, int rows) {
     const size_t values = (size_t)rows * (size_t)m->matrix.in, results = (size_t)rows * (size_t)m->matrix.out;
     df_matrix w = cuda_matrix_put(engine, m);
     float *in = cuda_put(engine, x, values * sizeof *x), *out = cuda_room(engine, results * sizeof *out);
@@ -59,7 +59,7 @@ END_TEST
 
 /* ---- Norms, rotations, elements ---------------------------------------------------------------------------------- */
 
-static float *norm(df_engine *engine, const float *x, const float *weight, int rows, int n) {
+static float *norm(dflash_engine *engine, const float *x, const float *weight, int rows, int n) {
     const size_t bytes = (size_t)rows * (size_t)n * sizeof(float);
     float *in = cuda_put(engine, x, bytes), *w = cuda_put(engine, weight, (size_t)n * sizeof(float)),
           *out = cuda_room(engine, bytes);
@@ -93,7 +93,7 @@ START_TEST(norms_of_short_and_long_rows_have_the_cpus_bits) {
 }
 END_TEST
 
-static float *rotate(df_engine *engine, const float *x, const float *tables, int rows, int heads, int hd, int dim) {
+static float *rotate(dflash_engine *engine, const float *x, const float *tables, int rows, int heads, int hd, int dim) {
     const size_t bytes = (size_t)(rows * heads * hd) * sizeof(float), half = (size_t)(rows * dim / 2);
     float *in = cuda_put(engine, x, bytes), *t = cuda_put(engine, tables, 2 * half * sizeof(float)),
           *out = cuda_room(engine, bytes);
@@ -127,7 +127,7 @@ END_TEST
 enum { ELEMENTS = 5000, ACTS = 4 };
 
 /* `act`: silu_mul, add, scale, scale and cap. */
-static float *elements(df_engine *engine, int act, const float *a, const float *b) {
+static float *elements(dflash_engine *engine, int act, const float *a, const float *b) {
     const size_t bytes = ELEMENTS * sizeof(float);
     float *x = cuda_put(engine, a, bytes), *y = cuda_put(engine, b, bytes), *out = cuda_room(engine, bytes);
     if (act == 0) WORKS(engine->ops->silu_mul(engine, x, y, ELEMENTS, out, &err));
@@ -163,7 +163,7 @@ START_TEST(elements_of_every_magnitude_have_the_cpus_bits) {
 }
 END_TEST
 
-static float *convolve(df_engine *engine, df_conv_args args) {
+static float *convolve(dflash_engine *engine, df_conv_args args) {
     const size_t values = (size_t)(args.rows * args.hidden) * sizeof(float);
     float *x = cuda_put(engine, args.x, values), *out = cuda_room(engine, values);
     float *base = cuda_put(engine, args.base, (size_t)(args.kernel * args.hidden) * sizeof(float));
@@ -208,7 +208,7 @@ END_TEST
 
 /* ---- Attention --------------------------------------------------------------------------------------------------- */
 
-static float *attend(df_engine *engine, const attention_case *c) {
+static float *attend(dflash_engine *engine, const attention_case *c) {
     df_attention_args a = c->args;
     const size_t width = (size_t)(a.n_kv_heads * a.head_dim), out_bytes = attention_case_size(c) * sizeof(float);
     int32_t *first = op_alloc(((size_t)a.keys + 1) * sizeof *first);
@@ -282,7 +282,7 @@ END_TEST
 /* Class fast, where its kernel covers the shape: hi and lo parts make a product's error about 2^-16 of its terms. A
  * segment left out, or a key of another row, is a hundred times the bound. */
 START_TEST(the_fast_attention_is_the_softmax_under_every_mask) {
-    df_engine *engine = cuda_engine(DF_CLASS_FAST, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_FAST, DFLASH_PRODUCTS_F32);
     op_random random = {90 + (uint64_t)_i};
     attention_case c;
     attention_case_init(&c, &shapes[_i], &random);
@@ -295,7 +295,7 @@ START_TEST(the_fast_attention_is_the_softmax_under_every_mask) {
     free(truth);
     free(fast);
     attention_case_release(&c);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
@@ -304,7 +304,7 @@ START_TEST(a_key_that_no_query_sees_is_not_read_by_the_fast_attention) {
     static const attention_shape hidden[] = {{8, 200, 4, 2, 64, 24, true, 1000, 1},
                                              {16, 300, 3, 1, 124, 40, false, 37, 1},
                                              {3, 150, 9, 1, 12, 30, true, 5, 4}};
-    df_engine *engine = cuda_engine(DF_CLASS_FAST, DF_PRODUCTS_F32);
+    dflash_engine *engine = cuda_engine(DFLASH_CLASS_FAST, DFLASH_PRODUCTS_F32);
     op_random random = {99};
     attention_case c;
     int spoilt = 0;
@@ -322,7 +322,7 @@ START_TEST(a_key_that_no_query_sees_is_not_read_by_the_fast_attention) {
     ck_assert_int_gt(spoilt, 64);
     cuda_expect_same(clean, attend(engine, &c), attention_case_size(&c), "fast attention beside NaN");
     attention_case_release(&c);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static df_error err;
-#define WORKS(call) ck_assert_msg((call) == DF_OK, "%s", err.message)
+static dflash_error err;
+#define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
 /* Two layers; window 0: both see everything, otherwise the first slides, and the second as `both` says. */
 typedef struct shape {
@@ -67,9 +67,9 @@ static void write_checkpoint(const shape *s, uint64_t seed, const char *dir) {
 /* ---- One model on one engine, and the calls that its programs run ------------------------------------------------ */
 
 typedef struct model {
-    df_engine *engine;
-    df_draft *draft;
-    const df_config *c;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    const dflash_config *c;
     const df_ops *own;
     df_ops counting;
     size_t values; /* of a block */
@@ -78,22 +78,22 @@ typedef struct model {
 static model *counted; /* whose calls are counted */
 static int rounds_done, ingestions_done;
 
-static df_status counted_round(df_engine *engine, const df_round_args *args, bool *done, df_error *e) {
-    const df_status status = counted->own->round(engine, args, done, e);
+static dflash_status counted_round(dflash_engine *engine, const df_round_args *args, bool *done, dflash_error *e) {
+    const dflash_status status = counted->own->round(engine, args, done, e);
     rounds_done += *done;
     return status;
 }
 
-static df_status counted_ingestion(df_engine *engine, const df_ingest_args *args, bool *done, df_error *e) {
-    const df_status status = counted->own->ingest(engine, args, done, e);
+static dflash_status counted_ingestion(dflash_engine *engine, const df_ingest_args *args, bool *done, dflash_error *e) {
+    const dflash_status status = counted->own->ingest(engine, args, done, e);
     ingestions_done += *done;
     return status;
 }
 
-static void load(model *m, df_engine *engine, const char *dir, df_precision precision) {
+static void load(model *m, dflash_engine *engine, const char *dir, dflash_precision precision) {
     *m = (model){.engine = engine, .own = engine->ops};
-    WORKS(df_draft_load_as(engine, dir, precision, &m->draft, &err));
-    m->c = df_draft_config(m->draft);
+    WORKS(dflash_draft_load_as(engine, dir, precision, &m->draft, &err));
+    m->c = dflash_draft_config(m->draft);
     m->values = (size_t)m->c->block * (size_t)m->c->hidden;
 }
 
@@ -109,10 +109,10 @@ static void count_calls(model *m) {
 /* The calls that are not counted any more come from the engine's own table. */
 static void unload(model *m) {
     m->engine->ops = m->own;
-    df_draft_destroy(m->draft);
+    dflash_draft_destroy(m->draft);
 }
 
-static void ignore(void *user, const df_stage_view *view) {
+static void ignore(void *user, const dflash_stage_view *view) {
     (void)user;
     (void)view;
 }
@@ -141,25 +141,26 @@ static float *block_of(const model *m, const float *features, const float *noise
 static float *round_of(const model *m, const float *features, const float *noise, const int32_t *pos, int context,
                        bool watched) {
     float *out = op_floats(m->values);
-    df_kv *kv = NULL;
-    WORKS(df_kv_create(m->draft, context + m->c->block, &kv, &err));
-    df_draft_observe(m->draft, watched ? ignore : NULL, NULL);
+    dflash_kv *kv = NULL;
+    WORKS(dflash_kv_create(m->draft, context + m->c->block, &kv, &err));
+    dflash_draft_observe(m->draft, watched ? ignore : NULL, NULL);
     for (int row = 0; row < context;) { /* a window keeps room for a block: what does not fit pushes old rows out */
         const int rows = context - row < 7 ? context - row : 7;
         WORKS(dp_ingest_ctx(m->draft, kv, features + (size_t)row * (size_t)m->c->hidden, pos + row, rows, &err));
         row += rows;
     }
     WORKS(dp_forward_round(m->draft, kv, noise, pos + context, out, &err));
-    df_draft_observe(m->draft, NULL, NULL);
-    df_kv_destroy(kv);
+    dflash_draft_observe(m->draft, NULL, NULL);
+    dflash_kv_destroy(kv);
     return out;
 }
 
 /* A round at once and stage by stage, and the block, all of one model: the same bits, and in class exact the CPU's; in
  * class fast close to them. `covered`: by a program, where the device runs them. */
-static void expect_one_result(const char *dir, df_class numeric_class, df_precision precision, int context,
+static void expect_one_result(const char *dir, dflash_class numeric_class, dflash_precision precision, int context,
                               int32_t first, int32_t stride, bool covered, const char *what) {
-    df_engine *engine = cuda_engine(numeric_class, DF_PRODUCTS_F32), *cpu = op_engine(DF_ISA_BEST, 1, false);
+    dflash_engine *engine = cuda_engine(numeric_class, DFLASH_PRODUCTS_F32),
+                  *cpu = op_engine(DFLASH_ISA_BEST, 1, false);
     model m, truth;
     load(&m, engine, dir, precision);
     load(&truth, cpu, dir, precision);
@@ -167,14 +168,15 @@ static void expect_one_result(const char *dir, df_class numeric_class, df_precis
     int32_t *pos = positions(context, m.c->block, first, stride);
     count_calls(&m);
     float *at_once = round_of(&m, features, noise, pos, context, false);
-    ck_assert_msg(rounds_done == (covered && cuda_resident(engine)), "%s: %d rounds in one launch", what, rounds_done);
+    ck_assert_msg(rounds_done == (covered && cuda_persistent(engine)), "%s: %d rounds in one launch", what,
+                  rounds_done);
     float *watched = round_of(&m, features, noise, pos, context, true),
           *block = block_of(&m, features, noise, pos, context), *cpus = block_of(&truth, features, noise, pos, context);
     double *exact = op_alloc(m.values * sizeof *exact);
     for (size_t i = 0; i < m.values; i++) exact[i] = (double)cpus[i];
     op_expect_bits(watched, at_once, m.values, what);
     op_expect_bits(block, at_once, m.values, what);
-    if (numeric_class == DF_CLASS_EXACT) op_expect_bits(cpus, at_once, m.values, what);
+    if (numeric_class == DFLASH_CLASS_EXACT) op_expect_bits(cpus, at_once, m.values, what);
     const double distance = op_relative_l2(at_once, exact, m.values);
     ck_assert_msg(distance < 1e-3, "%s: %g from the exact class", what, distance); /* NaN is not */
     free(features);
@@ -187,18 +189,18 @@ static void expect_one_result(const char *dir, df_class numeric_class, df_precis
     free(exact);
     unload(&m);
     unload(&truth);
-    df_engine_destroy(engine);
-    df_engine_destroy(cpu);
+    dflash_engine_destroy(engine);
+    dflash_engine_destroy(cpu);
 }
 
 START_TEST(a_round_of_any_shape_in_one_launch_has_the_bits_of_its_stages) {
     static const struct {
-        df_class numeric_class;
-        df_precision precision;
-    } ways[] = {{DF_CLASS_EXACT, DF_PRECISION_STORED},
-                {DF_CLASS_FAST, DF_PRECISION_STORED},
-                {DF_CLASS_EXACT, DF_PRECISION_Q4_0},
-                {DF_CLASS_FAST, DF_PRECISION_Q8_0}};
+        dflash_class numeric_class;
+        dflash_precision precision;
+    } ways[] = {{DFLASH_CLASS_EXACT, DFLASH_PRECISION_STORED},
+                {DFLASH_CLASS_FAST, DFLASH_PRECISION_STORED},
+                {DFLASH_CLASS_EXACT, DFLASH_PRECISION_Q4_0},
+                {DFLASH_CLASS_FAST, DFLASH_PRECISION_Q8_0}};
     const shape *s = &shapes[_i];
     const bool blocks = s->hidden % 32 == 0 && s->intermediate % 32 == 0 && s->heads * s->head_dim % 32 == 0;
     char dir[TF_PATH_MAX], what[64];
@@ -217,26 +219,27 @@ END_TEST
  * block 160 by heads; the first numbers past them must go another way. */
 START_TEST(as_many_segments_as_there_may_be_and_one_more_have_the_same_bits) {
     static const struct {
-        df_class numeric_class;
+        dflash_class numeric_class;
         int first, segments;
         bool covered;
-    } cases[] = {{DF_CLASS_EXACT, 1023, 961, true},   {DF_CLASS_EXACT, 1023, 962, false},
-                 {DF_CLASS_EXACT, 1023, 1016, false}, {DF_CLASS_EXACT, 3, 1100, true},
-                 {DF_CLASS_FAST, 7, 40, true},        {DF_CLASS_FAST, 7, 41, false}};
+    } cases[] = {{DFLASH_CLASS_EXACT, 1023, 961, true},   {DFLASH_CLASS_EXACT, 1023, 962, false},
+                 {DFLASH_CLASS_EXACT, 1023, 1016, false}, {DFLASH_CLASS_EXACT, 3, 1100, true},
+                 {DFLASH_CLASS_FAST, 7, 40, true},        {DFLASH_CLASS_FAST, 7, 41, false}};
     char what[64];
     snprintf(what, sizeof what, "%d segments from %d on", cases[_i].segments, cases[_i].first);
-    expect_one_result("fixtures/small/tiny-plain", cases[_i].numeric_class, DF_PRECISION_STORED, cases[_i].segments,
+    expect_one_result("fixtures/small/tiny-plain", cases[_i].numeric_class, DFLASH_PRECISION_STORED, cases[_i].segments,
                       cases[_i].first * 64, 64, cases[_i].covered, what);
 }
 END_TEST
 
 /* Packed matrices and programs are known by addresses, which the next draft model may get. */
 START_TEST(a_draft_in_the_place_of_another_computes_with_its_own_weights) {
-    const df_class numeric_class = _i == 0 ? DF_CLASS_EXACT : DF_CLASS_FAST;
+    const dflash_class numeric_class = _i == 0 ? DFLASH_CLASS_EXACT : DFLASH_CLASS_FAST;
     const shape *s = &shapes[0];
     char dir[2][TF_PATH_MAX];
     float *result[3];
-    df_engine *used = cuda_engine(numeric_class, DF_PRODUCTS_F32), *fresh = cuda_engine(numeric_class, DF_PRODUCTS_F32);
+    dflash_engine *used = cuda_engine(numeric_class, DFLASH_PRODUCTS_F32),
+                  *fresh = cuda_engine(numeric_class, DFLASH_PRODUCTS_F32);
     float *features = random_rows(5, (size_t)(CONTEXT * s->hidden)),
           *noise = random_rows(6, (size_t)(s->block * s->hidden));
     int32_t *pos = positions(CONTEXT, s->block, FIRST, 1);
@@ -246,7 +249,7 @@ START_TEST(a_draft_in_the_place_of_another_computes_with_its_own_weights) {
             tf_make_dir(dir[i]);
             write_checkpoint(s, 50 + (uint64_t)i, dir[i]);
         }
-        load(&m, i < 2 ? used : fresh, dir[i < 2 ? i : 1], DF_PRECISION_STORED);
+        load(&m, i < 2 ? used : fresh, dir[i < 2 ? i : 1], DFLASH_PRECISION_STORED);
         result[i] = round_of(&m, features, noise, pos, CONTEXT, false);
         unload(&m);
     }
@@ -259,8 +262,8 @@ START_TEST(a_draft_in_the_place_of_another_computes_with_its_own_weights) {
     free(pos);
     tf_remove_dir(dir[0]);
     tf_remove_dir(dir[1]);
-    df_engine_destroy(used);
-    df_engine_destroy(fresh);
+    dflash_engine_destroy(used);
+    dflash_engine_destroy(fresh);
 }
 END_TEST
 
@@ -270,18 +273,19 @@ static float *fed(model *m, const float *taps, const int32_t *pos, int chunk, in
     enum { ROWS = 60, CAPACITY = 14 };
     const size_t width = (size_t)(m->c->n_taps * m->c->hidden), row = (size_t)(m->c->n_kv_heads * m->c->head_dim);
     float *placed = cuda_put(m->engine, taps, ROWS * width * sizeof *taps);
-    df_kv *kv = NULL;
-    WORKS(df_kv_create(m->draft, CAPACITY, &kv, &err));
+    dflash_kv *kv = NULL;
+    WORKS(dflash_kv_create(m->draft, CAPACITY, &kv, &err));
     for (int at = 0; at < ROWS; at += chunk) {
         const int rows = ROWS - at < chunk ? ROWS - at : chunk;
-        WORKS(df_ingest_taps(m->draft, kv, placed + (size_t)at * width, pos + at, rows, &err));
+        WORKS(dflash_ingest_taps(m->draft, kv, placed + (size_t)at * width, pos + at, rows, &err));
     }
-    *len = df_kv_len(kv);
+    *len = dflash_kv_len(kv);
     *values = 4 * (size_t)*len * row;
     float *out = op_floats(*values);
     for (int i = 0; i < 2; i++)
-        WORKS(df_kv_read(kv, i, out + (size_t)(2 * i * *len) * row, out + (size_t)((2 * i + 1) * *len) * row, &err));
-    df_kv_destroy(kv);
+        WORKS(
+            dflash_kv_read(kv, i, out + (size_t)(2 * i * *len) * row, out + (size_t)((2 * i + 1) * *len) * row, &err));
+    dflash_kv_destroy(kv);
     cuda_drop(m->engine, placed);
     return out;
 }
@@ -294,8 +298,8 @@ START_TEST(rows_that_push_others_out_of_a_cache_have_the_cpus_bits) {
     model cpu, device;
     tf_make_dir(dir);
     write_checkpoint(&s, 3, dir);
-    load(&cpu, pair.cpu, dir, DF_PRECISION_STORED);
-    load(&device, pair.device, dir, DF_PRECISION_STORED);
+    load(&cpu, pair.cpu, dir, DFLASH_PRECISION_STORED);
+    load(&device, pair.device, dir, DFLASH_PRECISION_STORED);
     float *taps = random_rows(8, (size_t)(60 * 2 * s.hidden));
     int32_t *pos = positions(60, 1, FIRST, 1);
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
@@ -305,7 +309,7 @@ START_TEST(rows_that_push_others_out_of_a_cache_have_the_cpus_bits) {
         count_calls(&device);
         float *there = fed(&device, taps, pos, chunks[i], &lens[1], &values[1]);
         ck_assert_int_eq(lens[0], lens[1]);
-        ck_assert_int_eq(ingestions_done, cuda_resident(pair.device) ? (60 - 1) / chunks[i] + 1 : 0);
+        ck_assert_int_eq(ingestions_done, cuda_persistent(pair.device) ? (60 - 1) / chunks[i] + 1 : 0);
         cuda_expect_same(held, there, values[0], "a cache that drops rows");
     }
     free(taps);

@@ -12,15 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXT = 21, SPLIT = 8, START = 900, MODE_COUNT = 7, FIRST_QUANTISED = DF_PRECISION_Q8_0 };
+enum { CONTEXT = 21, SPLIT = 8, START = 900, MODE_COUNT = 7, FIRST_QUANTISED = DFLASH_PRECISION_Q8_0 };
 
-static df_error err;
+static dflash_error err;
 
 /* One model with the input and output of a forward over it. */
 typedef struct run {
-    df_engine *engine;
-    df_draft *draft;
-    const df_config *config;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    const dflash_config *config;
     float *features, *noise, *out; /* [CONTEXT, H], [B, H] twice */
     int32_t *pos;                  /* [CONTEXT + B] */
     size_t floats;                 /* of out */
@@ -34,15 +34,15 @@ static void fill(float *x, size_t n, uint32_t state) {
 }
 
 /* False when this processor lacks the instruction set. */
-static bool run_open(run *r, const char *dir, df_precision mode, df_isa isa, int threads) {
-    const df_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = true};
-    if (df_engine_create(&options, &r->engine, &err) != DF_OK) {
+static bool run_open(run *r, const char *dir, dflash_precision mode, dflash_isa isa, int threads) {
+    const dflash_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = true};
+    if (dflash_engine_create(&options, &r->engine, &err) != DFLASH_OK) {
         ck_assert_str_eq(err.code, "engine.isa");
         return false;
     }
-    ck_assert_msg(df_draft_load_as(r->engine, dir, mode, &r->draft, &err) == DF_OK, "%s", err.message);
-    ck_assert_int_eq(df_draft_precision(r->draft), mode);
-    r->config = df_draft_config(r->draft);
+    ck_assert_msg(dflash_draft_load_as(r->engine, dir, mode, &r->draft, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_int_eq(dflash_draft_precision(r->draft), mode);
+    r->config = dflash_draft_config(r->draft);
     const size_t hidden = (size_t)r->config->hidden, block = (size_t)r->config->block;
     r->floats = block * hidden;
     r->features = malloc(CONTEXT * hidden * sizeof(float));
@@ -53,7 +53,7 @@ static bool run_open(run *r, const char *dir, df_precision mode, df_isa isa, int
     fill(taps, CONTEXT * hidden * (size_t)r->config->n_taps, 1);
     fill(r->noise, r->floats, 2);
     for (int i = 0; i < CONTEXT + r->config->block; i++) r->pos[i] = START + i;
-    ck_assert_msg(df_ctx_features(r->draft, taps, CONTEXT, r->features, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dflash_ctx_features(r->draft, taps, CONTEXT, r->features, &err) == DFLASH_OK, "%s", err.message);
     free(taps);
     return true;
 }
@@ -63,32 +63,32 @@ static void run_close(run *r) {
     free(r->noise);
     free(r->out);
     free(r->pos);
-    df_draft_destroy(r->draft);
-    df_engine_destroy(r->engine);
+    dflash_draft_destroy(r->draft);
+    dflash_engine_destroy(r->engine);
 }
 
 static void run_block(run *r) {
-    const df_status status = df_forward_block(r->draft, r->features, r->noise, r->pos, CONTEXT, r->out, &err);
-    ck_assert_msg(status == DF_OK, "%s", err.message);
+    const dflash_status status = dflash_forward_block(r->draft, r->features, r->noise, r->pos, CONTEXT, r->out, &err);
+    ck_assert_msg(status == DFLASH_OK, "%s", err.message);
     for (size_t i = 0; i < r->floats; i++) ck_assert(isfinite(r->out[i]));
 }
 
 static void run_round(run *r) {
-    df_kv *kv;
-    ck_assert_int_eq(df_kv_create(r->draft, CONTEXT + r->config->block, &kv, &err), DF_OK);
-    ck_assert_int_eq(df_ingest_ctx(r->draft, kv, r->features, r->pos, SPLIT, &err), DF_OK);
-    ck_assert_int_eq(df_ingest_ctx(r->draft, kv, r->features + (size_t)SPLIT * (size_t)r->config->hidden,
-                                   r->pos + SPLIT, CONTEXT - SPLIT, &err),
-                     DF_OK);
-    const df_status status = df_forward_round(r->draft, kv, r->noise, r->pos + CONTEXT, r->out, &err);
-    ck_assert_msg(status == DF_OK, "%s", err.message);
-    df_kv_destroy(kv);
+    dflash_kv *kv;
+    ck_assert_int_eq(dflash_kv_create(r->draft, CONTEXT + r->config->block, &kv, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_ingest_ctx(r->draft, kv, r->features, r->pos, SPLIT, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_ingest_ctx(r->draft, kv, r->features + (size_t)SPLIT * (size_t)r->config->hidden,
+                                       r->pos + SPLIT, CONTEXT - SPLIT, &err),
+                     DFLASH_OK);
+    const dflash_status status = dflash_forward_round(r->draft, kv, r->noise, r->pos + CONTEXT, r->out, &err);
+    ck_assert_msg(status == DFLASH_OK, "%s", err.message);
+    dflash_kv_destroy(kv);
 }
 
 /* The block's result in a mode; the caller frees it. */
-static float *final_of(const char *dir, df_precision mode, size_t *floats) {
+static float *final_of(const char *dir, dflash_precision mode, size_t *floats) {
     run r;
-    ck_assert(run_open(&r, dir, mode, DF_ISA_BEST, 2));
+    ck_assert(run_open(&r, dir, mode, DFLASH_ISA_BEST, 2));
     run_block(&r);
     float *copy = malloc(r.floats * sizeof(float));
     memcpy(copy, r.out, r.floats * sizeof(float));
@@ -132,13 +132,13 @@ START_TEST(forward_round_gives_the_bits_of_forward_block_in_every_mode) {
         for (int mode = 0; mode < MODE_COUNT; mode++) {
             if (!can_run(i, mode)) continue;
             run r;
-            ck_assert(run_open(&r, fixture(CHECKPOINTS[i].name), (df_precision)mode, DF_ISA_BEST, 2));
+            ck_assert(run_open(&r, fixture(CHECKPOINTS[i].name), (dflash_precision)mode, DFLASH_ISA_BEST, 2));
             run_block(&r);
             float *block = malloc(r.floats * sizeof(float));
             memcpy(block, r.out, r.floats * sizeof(float));
             run_round(&r);
             ck_assert_msg(memcmp(block, r.out, r.floats * sizeof(float)) == 0, "%s differs in mode %s",
-                          CHECKPOINTS[i].name, df_precision_name((df_precision)mode));
+                          CHECKPOINTS[i].name, dflash_precision_name((dflash_precision)mode));
             free(block);
             run_close(&r);
         }
@@ -149,10 +149,10 @@ START_TEST(every_instruction_set_and_thread_count_gives_the_same_bits_in_every_m
     int compared = 0;
     for (int mode = 0; mode < MODE_COUNT; mode++) {
         run first, other;
-        ck_assert(run_open(&first, fixture("tiny-llama3"), (df_precision)mode, DF_ISA_GENERIC, 1));
+        ck_assert(run_open(&first, fixture("tiny-llama3"), (dflash_precision)mode, DFLASH_ISA_GENERIC, 1));
         run_block(&first);
-        for (df_isa isa = DF_ISA_GENERIC; isa <= DF_ISA_AVX512; isa++) {
-            if (!run_open(&other, fixture("tiny-llama3"), (df_precision)mode, isa, 3)) continue;
+        for (dflash_isa isa = DFLASH_ISA_GENERIC; isa <= DFLASH_ISA_AVX512; isa++) {
+            if (!run_open(&other, fixture("tiny-llama3"), (dflash_precision)mode, isa, 3)) continue;
             run_block(&other);
             ck_assert_mem_eq(first.out, other.out, first.floats * sizeof(float));
             run_close(&other);
@@ -165,31 +165,32 @@ START_TEST(every_instruction_set_and_thread_count_gives_the_same_bits_in_every_m
 END_TEST
 
 START_TEST(a_checkpoint_whose_rows_are_not_whole_blocks_refuses_every_quantised_mode) {
-    const df_engine_options options = {.threads = 1};
-    df_engine *engine;
+    const dflash_engine_options options = {.threads = 1};
+    dflash_engine *engine;
     int refused = 0;
-    ck_assert_int_eq(df_engine_create(&options, &engine, &err), DF_OK);
+    ck_assert_int_eq(dflash_engine_create(&options, &engine, &err), DFLASH_OK);
     for (int i = 0; i < CHECKPOINT_COUNT; i++)
         for (int mode = 0; mode < MODE_COUNT; mode++) {
-            df_draft *draft;
+            dflash_draft *draft;
             if (can_run(i, mode)) continue;
-            ck_assert_int_eq(df_draft_load_as(engine, fixture(CHECKPOINTS[i].name), (df_precision)mode, &draft, &err),
-                             DF_ERR_REFUSED);
+            ck_assert_int_eq(
+                dflash_draft_load_as(engine, fixture(CHECKPOINTS[i].name), (dflash_precision)mode, &draft, &err),
+                DFLASH_ERR_REFUSED);
             ck_assert_str_eq(err.code, "precision.block");
             ck_assert_ptr_null(draft);
             refused++;
         }
     ck_assert_int_eq(refused, 9 * (MODE_COUNT - FIRST_QUANTISED));
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
 START_TEST(a_bf16_checkpoint_gives_the_same_bits_stored_and_as_bf16_and_as_f32) {
     size_t floats;
-    float *stored = final_of(fixture("tiny-plain"), DF_PRECISION_STORED, &floats);
-    float *bf16 = final_of(fixture("tiny-plain"), DF_PRECISION_BF16, &floats);
-    float *f32 = final_of(fixture("tiny-plain"), DF_PRECISION_F32, &floats);
-    float *q8_0 = final_of(fixture("tiny-plain"), DF_PRECISION_Q8_0, &floats);
+    float *stored = final_of(fixture("tiny-plain"), DFLASH_PRECISION_STORED, &floats);
+    float *bf16 = final_of(fixture("tiny-plain"), DFLASH_PRECISION_BF16, &floats);
+    float *f32 = final_of(fixture("tiny-plain"), DFLASH_PRECISION_F32, &floats);
+    float *q8_0 = final_of(fixture("tiny-plain"), DFLASH_PRECISION_Q8_0, &floats);
     ck_assert_mem_eq(stored, bf16, floats * sizeof(float));
     ck_assert_mem_eq(stored, f32, floats * sizeof(float));
     ck_assert(memcmp(stored, q8_0, floats * sizeof(float)) != 0);
@@ -207,16 +208,17 @@ START_TEST(drift_of_the_result_grows_with_the_coarseness_of_the_mode) {
     synth_run(SYNTH_PLAIN, 1, DF_F32, DP_SYNTH_UNIT, 2);
     double drift[MODE_COUNT];
     size_t floats;
-    float *reference = final_of(synth_out, DF_PRECISION_F32, &floats);
+    float *reference = final_of(synth_out, DFLASH_PRECISION_F32, &floats);
     for (int mode = 0; mode < MODE_COUNT; mode++) {
-        float *result = final_of(synth_out, (df_precision)mode, &floats);
+        float *result = final_of(synth_out, (dflash_precision)mode, &floats);
         drift[mode] = distance(result, reference, floats);
         free(result);
     }
     free(reference);
-    const double bf16 = drift[DF_PRECISION_BF16], q8_0 = drift[DF_PRECISION_Q8_0], q4_0 = drift[DF_PRECISION_Q4_0];
-    const double mixed = drift[DF_PRECISION_MIXED], fc = drift[DF_PRECISION_FC];
-    ck_assert(drift[DF_PRECISION_STORED] == 0 && drift[DF_PRECISION_F32] == 0);
+    const double bf16 = drift[DFLASH_PRECISION_BF16], q8_0 = drift[DFLASH_PRECISION_Q8_0],
+                 q4_0 = drift[DFLASH_PRECISION_Q4_0];
+    const double mixed = drift[DFLASH_PRECISION_MIXED], fc = drift[DFLASH_PRECISION_FC];
+    ck_assert(drift[DFLASH_PRECISION_STORED] == 0 && drift[DFLASH_PRECISION_F32] == 0);
     ck_assert_msg(2e-3 < bf16 && bf16 < 2e-2, "bf16: %g", bf16);
     ck_assert_msg(1.5 * bf16 < q8_0 && q8_0 < 5e-2, "q8_0: %g", q8_0);
     ck_assert_msg(8 * q8_0 < q4_0 && q4_0 < 30 * q8_0, "q4_0: %g", q4_0);

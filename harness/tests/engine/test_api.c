@@ -37,8 +37,9 @@ static int judge(const char *left_out, const char *exceptions, char out[OUTPUT])
 static char out[OUTPUT];
 
 START_TEST(every_public_function_is_found) {
-    static const char *const some[] = {"df_accept_token", "df_draw",        "df_draft_tensor", "df_kv_floor",
-                                       "df_stage_name",   "df_embed_block", "df_config_read",  "df_kv_blob_free"};
+    static const char *const some[] = {"dflash_accept_token", "dflash_draw",        "dflash_draft_tensor",
+                                       "dflash_kv_floor",     "dflash_stage_name",  "dflash_embed_block",
+                                       "dflash_config_read",  "dflash_kv_blob_free"};
     size_t length;
     char *header = scratch_read("impl/include/dflash.h", &length);
     int count = 0;
@@ -57,19 +58,19 @@ END_TEST
 
 START_TEST(a_function_that_nothing_reaches_fails) {
     ck_assert_int_eq(judge("", "", out), 0);
-    ck_assert_ptr_nonnull(strstr(out, "df_draw                      a-case\n"));
-    ck_assert_int_eq(judge("df_draw", "", out), 1);
-    ck_assert_ptr_nonnull(strstr(out, "NOT REACHED: df_draw:"));
+    ck_assert_ptr_nonnull(strstr(out, "dflash_draw                  a-case\n"));
+    ck_assert_int_eq(judge("dflash_draw", "", out), 1);
+    ck_assert_ptr_nonnull(strstr(out, "NOT REACHED: dflash_draw:"));
 }
 END_TEST
 
 START_TEST(an_exception_says_why_and_must_explain_something) {
-    ck_assert_int_eq(judge("df_draw", "df_draw it is drawn elsewhere\n", out), 0);
+    ck_assert_int_eq(judge("dflash_draw", "dflash_draw it is drawn elsewhere\n", out), 0);
     ck_assert_ptr_nonnull(strstr(out, "not judged: it is drawn elsewhere\n"));
-    ck_assert_int_eq(judge("", "df_draw it is drawn elsewhere\n", out), 1);
-    ck_assert_ptr_nonnull(strstr(out, "excepted and reached: df_draw by a-case"));
-    ck_assert_int_eq(judge("", "df_gone it was here once\n", out), 1);
-    ck_assert_ptr_nonnull(strstr(out, "no such function: df_gone"));
+    ck_assert_int_eq(judge("", "dflash_draw it is drawn elsewhere\n", out), 1);
+    ck_assert_ptr_nonnull(strstr(out, "excepted and reached: dflash_draw by a-case"));
+    ck_assert_int_eq(judge("", "dflash_gone it was here once\n", out), 1);
+    ck_assert_ptr_nonnull(strstr(out, "no such function: dflash_gone"));
 }
 END_TEST
 

@@ -8,7 +8,7 @@
 #include <math.h>
 
 static float *take(df_arena *arena, size_t n) {
-    df_error err = {0};
+    dflash_error err = {0};
     float *memory = df_arena_floats(arena, n, &err);
     ck_assert_msg(memory != NULL, "%s", err.message);
     ck_assert_uint_eq((uintptr_t)memory % 64, 0);
@@ -16,8 +16,8 @@ static float *take(df_arena *arena, size_t n) {
 }
 
 static void reset(df_arena *arena) {
-    df_error err = {0};
-    ck_assert_msg(df_arena_reset(arena, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {0};
+    ck_assert_msg(df_arena_reset(arena, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_uint_eq(arena->in_use, 0);
 }
 
@@ -123,9 +123,9 @@ START_TEST(a_request_that_no_machine_can_serve_is_refused) {
     df_arena arena = {0};
     take(&arena, 10);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        df_error err = {0};
+        dflash_error err = {0};
         ck_assert_ptr_null(df_arena_floats(&arena, wrong[i], &err));
-        ck_assert_int_eq(err.status, DF_ERR_MEMORY);
+        ck_assert_int_eq(err.status, DFLASH_ERR_MEMORY);
         ck_assert_str_eq(err.code, "memory.exhausted");
     }
     ck_assert_uint_eq(arena.in_use, 64);
@@ -136,7 +136,7 @@ END_TEST
 /* The bytes and the block of two calls alike: the second found room for everything. */
 START_TEST(a_second_forward_finds_its_memory) {
     draft_case c;
-    draft_case_init(&c, 7, op_engine(DF_ISA_BEST, 2, false));
+    draft_case_init(&c, 7, op_engine(DFLASH_ISA_BEST, 2, false));
     op_output_free(draft_case_block(&c));
     const size_t peak = c.engine->arena.peak;
     const df_arena_block *block = c.engine->arena.blocks;

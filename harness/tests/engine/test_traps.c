@@ -17,7 +17,7 @@
 
 /* ---- Reading a config -------------------------------------------------------------------------------------------- */
 
-static void load_with(const char *more, df_config *config) {
+static void load_with(const char *more, dflash_config *config) {
     char text[4096];
     snprintf(text, sizeof text, "{%s,%s", more, config_base("plain") + 1);
     config_must_load(text, config);
@@ -29,8 +29,8 @@ START_TEST(a_key_is_what_the_parser_says_and_not_what_the_text_looks_like) {
         "\"auto_map\":{\"hidden_size\":999}",                    /* of another object */
         "\"id2label\":[{\"hidden_size\":999,\"block_size\":9}]", /* of an object in a list */
     };
-    df_config config;
-    df_error err = {0};
+    dflash_config config;
+    dflash_error err = {0};
     for (size_t i = 0; i < sizeof decoys / sizeof *decoys; i++) {
         load_with(decoys[i], &config);
         ck_assert_int_eq(config.hidden, 64);
@@ -43,19 +43,19 @@ START_TEST(a_key_is_what_the_parser_says_and_not_what_the_text_looks_like) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char text[4096];
         snprintf(text, sizeof text, "{%s,%s", others[i], config_base("plain") + 1);
-        ck_assert_int_eq(config_parse(text, &config, &err), DF_ERR_REFUSED);
+        ck_assert_int_eq(config_parse(text, &config, &err), DFLASH_ERR_REFUSED);
         ck_assert_str_eq(err.code, "config.key.unread");
     }
     /* and a key written with an escape is that key, so it is there twice */
     char text[4096];
     snprintf(text, sizeof text, "{\"hidden\\u005fsize\":999,%s", config_base("plain") + 1);
-    ck_assert_int_eq(config_parse(text, &config, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(config_parse(text, &config, &err), DFLASH_ERR_REFUSED);
     ck_assert_msg(strstr(err.message, "hidden_size") != NULL, "%s: %s", err.code, err.message);
 }
 END_TEST
 
 START_TEST(without_layer_types_every_layer_is_full_and_sees_both_ways) {
-    df_config config;
+    dflash_config config;
     config_must_load(config_base("plain"), &config);
     for (int i = 0; i < config.n_layers; i++)
         ck_assert(!config.layer[i].sliding && !config.layer[i].causal && config.layer[i].window == 0);
@@ -65,38 +65,38 @@ START_TEST(without_layer_types_every_layer_is_full_and_sees_both_ways) {
 END_TEST
 
 START_TEST(taps_keep_the_order_in_which_they_are_given) {
-    df_config config;
-    df_error err = {0};
+    dflash_config config;
+    dflash_error err = {0};
     const edit unsorted = {"plain", "dflash_config.target_layer_ids", "[9,1,4]", NULL, NULL};
-    ck_assert_int_eq(config_parse_edited(&unsorted, &config, &err), DF_OK);
+    ck_assert_int_eq(config_parse_edited(&unsorted, &config, &err), DFLASH_OK);
     ck_assert(config.taps[0] == 9 && config.taps[1] == 1 && config.taps[2] == 4);
 }
 END_TEST
 
 START_TEST(the_embedding_output_is_a_tap_for_dspark_alone) {
-    df_config config;
-    df_error err = {0};
+    dflash_config config;
+    dflash_error err = {0};
     config_must_load(config_base("dspark"), &config);
     ck_assert_int_eq(config.taps[0], -1);
     const edit plain = {"plain", "dflash_config.target_layer_ids", "[-1,4,9]", NULL, NULL};
-    ck_assert_int_eq(config_parse_edited(&plain, &config, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(config_parse_edited(&plain, &config, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "config.taps.range");
 }
 END_TEST
 
 START_TEST(each_family_has_a_stored_checkpoint_that_mixes_sliding_and_full_layers) {
-    int mixed[DF_FAMILY_DFLASH2 + 1] = {0};
+    int mixed[DFLASH_FAMILY_DFLASH2 + 1] = {0};
     for (int i = 0; i < DRAFT_FIXTURES; i++) {
         char path[320];
-        df_config config;
-        df_error err = {0};
+        dflash_config config;
+        dflash_error err = {0};
         int sliding = 0;
         snprintf(path, sizeof path, "%s/config.json", draft_fixture_dir(i));
-        ck_assert_msg(df_config_read(path, &config, &err) == DF_OK, "%s", err.message);
+        ck_assert_msg(dflash_config_read(path, &config, &err) == DFLASH_OK, "%s", err.message);
         for (int layer = 0; layer < config.n_layers; layer++) sliding += config.layer[layer].sliding;
         mixed[config.family] += sliding > 0 && sliding < config.n_layers;
     }
-    ck_assert(mixed[DF_FAMILY_DFLASH] > 0 && mixed[DF_FAMILY_DSPARK] > 0 && mixed[DF_FAMILY_DFLASH2] > 0);
+    ck_assert(mixed[DFLASH_FAMILY_DFLASH] > 0 && mixed[DFLASH_FAMILY_DSPARK] > 0 && mixed[DFLASH_FAMILY_DFLASH2] > 0);
 }
 END_TEST
 
@@ -109,13 +109,13 @@ START_TEST(a_yarn_range_of_no_length_is_widened_and_not_divided_by) {
     enum { DIM = 64, AT = 14 };
     const double theta = 1e6, factor = 4.0, end = AT - 0.0005;
     const double turns = 4096 / (2 * acos(-1.0)) * pow(theta, -2.0 * end / DIM);
-    const df_rope_config rope = {.type = DF_ROPE_YARN,
-                                 .theta = theta,
-                                 .rotary_dim = DIM,
-                                 .factor = factor,
-                                 .original_max_position = 4096,
-                                 .beta_fast = turns,
-                                 .beta_slow = turns};
+    const dflash_rope_config rope = {.type = DFLASH_ROPE_YARN,
+                                     .theta = theta,
+                                     .rotary_dim = DIM,
+                                     .factor = factor,
+                                     .original_max_position = 4096,
+                                     .beta_fast = turns,
+                                     .beta_slow = turns};
     float table[DIM / 2];
     df_rope_inv_freq(&rope, table);
     for (int i = 0; i < DIM / 2; i++) {
@@ -132,39 +132,39 @@ END_TEST
 enum { VOCAB = 320, LEADERS = 100 };
 
 /* The row (1, 0, 0, ...) against a head whose token v has the logit raw[v], before multiplier and cap. */
-static void top_of(df_draft *draft, const float *raw, int32_t *ids, float *values) {
-    const df_config *c = df_draft_config(draft);
+static void top_of(dflash_draft *draft, const float *raw, int32_t *ids, float *values) {
+    const dflash_config *c = dflash_draft_config(draft);
     const size_t width = (size_t)c->hidden, top = (size_t)c->selector_top_k;
     float *head = op_floats(VOCAB * width), *row = op_floats(width), *logits = op_floats(VOCAB);
     dp_recording seen = {.stage = NULL};
-    df_table *table = NULL;
-    df_error err = {0};
+    dflash_table *table = NULL;
+    dflash_error err = {0};
     int32_t token;
-    const df_proposal_options greedy = {.temperature = 0};
+    const dflash_proposal_options greedy = {.temperature = 0};
     memset(head, 0, VOCAB * width * sizeof *head);
     memset(row, 0, width * sizeof *row);
     row[0] = 1.0f;
     for (size_t v = 0; v < VOCAB; v++) head[v * width] = raw[v];
-    ck_assert_int_eq(df_table_create(draft->engine, "F32", VOCAB, c->hidden, head, &table, &err), DF_OK);
-    ck_assert_int_eq(df_logits(draft, table, row, 1, logits, &err), DF_OK);
-    df_draft_observe(draft, dp_recording_observe, &seen);
-    ck_assert_msg(df_propose(draft, table, logits, row, 1, VOCAB, 0, &greedy, &(df_proposal){.token = &token}, &err) ==
-                      DF_OK,
+    ck_assert_int_eq(dflash_table_create(draft->engine, "F32", VOCAB, c->hidden, head, &table, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_logits(draft, table, row, 1, logits, &err), DFLASH_OK);
+    dflash_draft_observe(draft, dp_recording_observe, &seen);
+    ck_assert_msg(dflash_propose(draft, table, logits, row, 1, VOCAB, 0, &greedy, &(dflash_proposal){.token = &token},
+                                 &err) == DFLASH_OK,
                   "%s", err.message);
-    df_draft_observe(draft, NULL, NULL);
-    memcpy(ids, dp_recording_find(&seen, DF_STAGE_SELECT_TOPK_IDS, -1)->integer, top * sizeof *ids);
-    memcpy(values, dp_recording_find(&seen, DF_STAGE_SELECT_TOPK_VALUES, -1)->value, top * sizeof *values);
+    dflash_draft_observe(draft, NULL, NULL);
+    memcpy(ids, dp_recording_find(&seen, DFLASH_STAGE_SELECT_TOPK_IDS, -1)->integer, top * sizeof *ids);
+    memcpy(values, dp_recording_find(&seen, DFLASH_STAGE_SELECT_TOPK_VALUES, -1)->value, top * sizeof *values);
     for (size_t i = 0; i < top; i++) op_expect_bits(&logits[ids[i]], &values[i], 1, "a candidate's value");
     dp_recording_release(&seen);
-    df_table_destroy(table);
+    dflash_table_destroy(table);
     free(head);
     free(row);
     free(logits);
 }
 
 START_TEST(candidates_are_the_best_after_multiplier_and_cap) {
-    df_engine *engine = op_engine(DF_ISA_BEST, 1, true);
-    df_draft *draft = pc_load(engine, "fixtures/small/tiny-dflash2");
+    dflash_engine *engine = op_engine(DFLASH_ISA_BEST, 1, true);
+    dflash_draft *draft = pc_load(engine, "fixtures/small/tiny-dflash2");
     enum { TOP = 8 };
     float raw[VOCAB], values[TOP];
     int32_t ids[TOP];
@@ -181,8 +181,8 @@ START_TEST(candidates_are_the_best_after_multiplier_and_cap) {
     for (int v = 0; v < VOCAB; v++) raw[v] = (float)(v - 10);
     top_of(draft, raw, ids, values);
     for (int i = 0; i < TOP; i++) ck_assert(ids[i] == i && !(values[i] < 0.0f));
-    df_draft_destroy(draft);
-    df_engine_destroy(engine);
+    dflash_draft_destroy(draft);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 

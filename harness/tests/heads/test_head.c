@@ -30,12 +30,12 @@ static void write_names(const char *const *names) {
     tf_free(file);
 }
 
-static df_status load(const char *tensor, char name[256], df_error *err) {
-    df_engine *engine = op_engine(DF_ISA_BEST, 1, false);
-    df_table *table = NULL;
-    const df_status status = df_table_load(engine, path, tensor, &table, err);
-    if (status == DF_OK) {
-        const df_tensor_view view = df_table_view(table);
+static dflash_status load(const char *tensor, char name[256], dflash_error *err) {
+    dflash_engine *engine = op_engine(DFLASH_ISA_BEST, 1, false);
+    dflash_table *table = NULL;
+    const dflash_status status = dflash_table_load(engine, path, tensor, &table, err);
+    if (status == DFLASH_OK) {
+        const dflash_tensor_view view = dflash_table_view(table);
         snprintf(name, 256, "%s", view.name);
         ck_assert_int_eq(view.dim[0], V);
         float value;
@@ -43,23 +43,23 @@ static df_status load(const char *tensor, char name[256], df_error *err) {
         memcpy(&value, &bits, sizeof value);
         ck_assert_float_eq(value, tf_value(name, 5)); /* the bytes of that tensor, not of a neighbour */
     }
-    df_table_destroy(table);
-    df_engine_destroy(engine);
+    dflash_table_destroy(table);
+    dflash_engine_destroy(engine);
     return status;
 }
 
 static void expect_taken(const char *const *names, const char *expected) {
     char name[256] = "";
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     write_names(names);
-    ck_assert_msg(load(NULL, name, &err) == DF_OK, "%s: %s", err.code, err.message);
+    ck_assert_msg(load(NULL, name, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     ck_assert_str_eq(name, expected);
 }
 
 static void expect_refused(const char *tensor, const char *code, const char *word) {
     char name[256];
-    df_error err = {.status = DF_OK};
-    ck_assert_int_eq(load(tensor, name, &err), DF_ERR_REFUSED);
+    dflash_error err = {.status = DFLASH_OK};
+    ck_assert_int_eq(load(tensor, name, &err), DFLASH_ERR_REFUSED);
     ck_assert_msg(strcmp(err.code, code) == 0 && strstr(err.message, word) != NULL, "expected %s, \"%s\"; got %s: %s",
                   code, word, err.code, err.message);
 }
@@ -115,11 +115,11 @@ START_TEST(a_file_without_any_is_refused_and_one_of_several_is_not_tied) {
     write_names(none);
     expect_refused(NULL, "table.tensor.missing", "among its 2 tensors");
     char name[256];
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     snprintf(path, sizeof path, "%s/model-00001-of-00004.safetensors", folder);
     write_names(tied);
     expect_refused(NULL, "table.head.shard", ":model.embed_tokens.weight");
-    ck_assert_int_eq(load("model.embed_tokens.weight", name, &err), DF_OK);
+    ck_assert_int_eq(load("model.embed_tokens.weight", name, &err), DFLASH_OK);
     snprintf(path, sizeof path, "%s/model-00001-of-00001.safetensors", folder);
     expect_taken(tied, "model.embed_tokens.weight");
 }
@@ -128,9 +128,9 @@ END_TEST
 START_TEST(a_tensor_is_taken_by_its_name_whatever_else_there_is) {
     static const char *const names[] = {"lm_head.weight", "talker.head.weight", NULL};
     char name[256];
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     write_names(names);
-    ck_assert_int_eq(load("talker.head.weight", name, &err), DF_OK);
+    ck_assert_int_eq(load("talker.head.weight", name, &err), DFLASH_OK);
     ck_assert_str_eq(name, "talker.head.weight");
     expect_refused("talker.head", "table.tensor.missing", "\"talker.head\" among its 2");
 }
@@ -150,10 +150,10 @@ static tf_file *with_neighbours(void) {
 
 START_TEST(tensors_that_nobody_reads_may_be_anything_and_must_fit_the_file) {
     char name[256];
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     tf_file *file = with_neighbours();
     tf_write(file, path);
-    ck_assert_msg(load(NULL, name, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(load(NULL, name, &err) == DFLASH_OK, "%s", err.message);
     expect_refused("model.layers.9.q.weight", "safetensors.dtype", "F8_E4M3");
     expect_refused("model.layers.9.q.scale", "safetensors.shape", "0 dimensions");
     expect_refused("model.nothing", "safetensors.dtype", "BOOL");
@@ -209,18 +209,18 @@ END_TEST
 START_TEST(a_checkpoints_own_embedding_is_not_its_head) {
     static const char *const tied[] = {"model.embed_tokens.weight", NULL}, *const own[] = {"model.lm_head.weight",
                                                                                            NULL};
-    df_engine *engine = op_engine(DF_ISA_BEST, 1, false);
-    df_table *table = NULL;
-    df_error err = {.status = DF_OK};
+    dflash_engine *engine = op_engine(DFLASH_ISA_BEST, 1, false);
+    dflash_table *table = NULL;
+    dflash_error err = {.status = DFLASH_OK};
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     write_names(tied);
-    ck_assert_int_eq(dp_head_open(engine, folder, NULL, &table, &err), DF_OK);
+    ck_assert_int_eq(dp_head_open(engine, folder, NULL, &table, &err), DFLASH_OK);
     ck_assert_ptr_null(table);
     write_names(own);
-    ck_assert_int_eq(dp_head_open(engine, folder, NULL, &table, &err), DF_OK);
+    ck_assert_int_eq(dp_head_open(engine, folder, NULL, &table, &err), DFLASH_OK);
     ck_assert_ptr_nonnull(table);
-    df_table_destroy(table);
-    df_engine_destroy(engine);
+    dflash_table_destroy(table);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 

@@ -12,15 +12,15 @@
 
 enum { ANCHOR = 13, REDUCED = 97 };
 
-static const df_engine_options PLAIN = {.threads = 1, .poison_scratch = true};
-static const df_proposal_options GREEDY = {.temperature = 0};
-static const df_markov_kind KINDS[] = {DF_MARKOV_VANILLA, DF_MARKOV_GATED, DF_MARKOV_RNN};
+static const dflash_engine_options PLAIN = {.threads = 1, .poison_scratch = true};
+static const dflash_proposal_options GREEDY = {.temperature = 0};
+static const dflash_markov_kind KINDS[] = {DFLASH_MARKOV_VANILLA, DFLASH_MARKOV_GATED, DFLASH_MARKOV_RNN};
 
 static ds_case it;
-static df_table *table;
+static dflash_table *table;
 
 static void teardown(void) {
-    df_table_destroy(table);
+    dflash_table_destroy(table);
     table = NULL;
     ds_free(&it);
 }
@@ -33,26 +33,26 @@ typedef struct result {
     int stages;
 } result;
 
-static void observe(void *user, const df_stage_view *view) {
+static void observe(void *user, const dflash_stage_view *view) {
     result *r = user;
     r->stages++;
-    if (view->stage == DF_STAGE_MARKOV_LOGITS) {
+    if (view->stage == DFLASH_STAGE_MARKOV_LOGITS) {
         ck_assert(view->rank == 2 && view->dim[0] == DS_N && view->i32 == NULL);
         memcpy(r->logits, view->f32, (size_t)(DS_N * view->dim[1]) * sizeof(float));
     } else {
-        ck_assert_int_eq(view->stage, DF_STAGE_MARKOV_TOKENS);
+        ck_assert_int_eq(view->stage, DFLASH_STAGE_MARKOV_TOKENS);
         ck_assert(view->rank == 1 && view->dim[0] == DS_N && view->f32 == NULL);
         memcpy(r->seen, view->i32, sizeof r->seen);
     }
 }
 
 static void propose(int vocab, int32_t anchor, result *r) {
-    df_error err = {0};
+    dflash_error err = {0};
     memset(r, 0, sizeof *r);
-    df_draft_observe(&it.draft, observe, r);
-    const df_status status = df_propose(&it.draft, table, it.logits, it.rows, DS_N, vocab, anchor, &GREEDY,
-                                        &(df_proposal){.token = r->token}, &err);
-    ck_assert_msg(status == DF_OK, "%s: %s", err.code, err.message);
+    dflash_draft_observe(&it.draft, observe, r);
+    const dflash_status status = dflash_propose(&it.draft, table, it.logits, it.rows, DS_N, vocab, anchor, &GREEDY,
+                                                &(dflash_proposal){.token = r->token}, &err);
+    ck_assert_msg(status == DFLASH_OK, "%s: %s", err.code, err.message);
     ck_assert_int_eq(r->stages, 2);
     ck_assert_mem_eq(r->seen, r->token, sizeof r->token);
 }
@@ -99,8 +99,8 @@ START_TEST(the_bound_is_tight_enough_to_see_each_fault) {
     propose(DS_V, ANCHOR, &r);
     reference(DS_V, ANCHOR, r.token, DS_RIGHT, right);
     for (ds_fault f = DS_PREV_STAYS_ANCHOR; f <= DS_BIAS_DROPPED; f++) {
-        if (f != DS_PREV_STAYS_ANCHOR && KINDS[_i] == DF_MARKOV_VANILLA) continue;
-        if ((f == DS_STATE_FORGOTTEN || f == DS_THIRDS_ROTATED) && KINDS[_i] != DF_MARKOV_RNN) continue;
+        if (f != DS_PREV_STAYS_ANCHOR && KINDS[_i] == DFLASH_MARKOV_VANILLA) continue;
+        if ((f == DS_STATE_FORGOTTEN || f == DS_THIRDS_ROTATED) && KINDS[_i] != DFLASH_MARKOV_RNN) continue;
         reference(DS_V, ANCHOR, r.token, f, want);
         for (int i = 0; i < DS_N * DS_V; i++) want[i].error = right[i].error;
         const int last = (DS_N - 1) * DS_V;
@@ -147,12 +147,13 @@ START_TEST(nothing_is_kept_between_calls_and_a_slot_does_not_see_later_ones) {
     ck_assert_mem_eq(again.logits, r.logits, sizeof r.logits);
     ck_assert_mem_eq(again.token, r.token, sizeof r.token);
     /* fewer slots, unobserved: the same tokens */
-    df_draft_observe(&it.draft, NULL, NULL);
-    df_error err = {0};
+    dflash_draft_observe(&it.draft, NULL, NULL);
+    dflash_error err = {0};
     for (int n = 1; n < DS_N; n++) {
         int32_t token[DS_N];
-        const df_proposal out = {.token = token};
-        ck_assert_int_eq(df_propose(&it.draft, NULL, it.logits, it.rows, n, DS_V, ANCHOR, &GREEDY, &out, &err), DF_OK);
+        const dflash_proposal out = {.token = token};
+        ck_assert_int_eq(dflash_propose(&it.draft, NULL, it.logits, it.rows, n, DS_V, ANCHOR, &GREEDY, &out, &err),
+                         DFLASH_OK);
         ck_assert_mem_eq(token, r.token, (size_t)n * sizeof *token);
     }
 }
@@ -160,12 +161,12 @@ END_TEST
 
 START_TEST(every_instruction_set_and_thread_count_gives_the_same_bits) {
     static result first, r;
-    for (int isa = DF_ISA_GENERIC, runs = 0; isa <= DF_ISA_AVX512; isa++)
+    for (int isa = DFLASH_ISA_GENERIC, runs = 0; isa <= DFLASH_ISA_AVX512; isa++)
         for (int threads = 1; threads <= 3; threads += 2) {
-            const df_engine_options options = {.isa = (df_isa)isa, .threads = threads};
-            df_engine *probe = NULL;
-            if (df_engine_create(&options, &probe, NULL) != DF_OK) continue; /* this machine lacks it */
-            df_engine_destroy(probe);
+            const dflash_engine_options options = {.isa = (dflash_isa)isa, .threads = threads};
+            dflash_engine *probe = NULL;
+            if (dflash_engine_create(&options, &probe, NULL) != DFLASH_OK) continue; /* this machine lacks it */
+            dflash_engine_destroy(probe);
             if (runs > 0) ds_free(&it);
             ds_make(&it, KINDS[_i], DS_V, &options);
             propose(DS_V, ANCHOR, &r);
@@ -178,7 +179,7 @@ END_TEST
 
 START_TEST(a_tie_goes_to_the_lower_row) {
     static result r;
-    ds_make(&it, DF_MARKOV_VANILLA, DS_V, &PLAIN);
+    ds_make(&it, DFLASH_MARKOV_VANILLA, DS_V, &PLAIN);
     /* every row of W2 alike: the bias changes no order, so the planted ties stay ties */
     for (int i = 1; i < DS_V; i++) {
         float *w2 = it.owned[1];
@@ -199,13 +200,14 @@ START_TEST(a_sampled_chain_draws_from_the_distribution_it_records) {
     static int32_t candidate[DS_N * DS_V];
     static dp_real want[DS_N * DS_V];
     const float uniform[DS_N] = {0.95f, 0.02f, 0.5f, 0.77f, 0.31f, 0.0f};
-    const df_proposal_options options = {.temperature = 0.7f, .uniform = uniform};
+    const dflash_proposal_options options = {.temperature = 0.7f, .uniform = uniform};
     int32_t token[DS_N];
     float share[DS_N];
-    const df_proposal out = {token, share, candidate, probability};
+    const dflash_proposal out = {token, share, candidate, probability};
     ds_make(&it, KINDS[_i], DS_V, &PLAIN);
-    df_error err = {0};
-    ck_assert_msg(df_propose(&it.draft, NULL, it.logits, it.rows, DS_N, DS_V, ANCHOR, &options, &out, &err) == DF_OK,
+    dflash_error err = {0};
+    ck_assert_msg(dflash_propose(&it.draft, NULL, it.logits, it.rows, DS_N, DS_V, ANCHOR, &options, &out, &err) ==
+                      DFLASH_OK,
                   "%s", err.message);
     reference(DS_V, ANCHOR, token, DS_RIGHT, want); /* the drawn tokens are the predecessors */
     int not_best = 0;
@@ -219,7 +221,7 @@ START_TEST(a_sampled_chain_draws_from_the_distribution_it_records) {
                           (double)p[i], right);
             ck_assert_int_eq(candidate[slot * DS_V + i], i);
         }
-        ck_assert_int_eq(token[slot], df_draw(p, DS_V, uniform[slot]));
+        ck_assert_int_eq(token[slot], dflash_draw(p, DS_V, uniform[slot]));
         ck_assert(share[slot] == p[token[slot]]);
         not_best += token[slot] != best(want + slot * DS_V, DS_V);
     }
@@ -231,11 +233,11 @@ END_TEST
 static void make_reduced(int target_vocab) {
     static float values[REDUCED * DS_H];
     int32_t offset[REDUCED];
-    df_error err = {0};
+    dflash_error err = {0};
     for (int i = 0; i < REDUCED; i++) offset[i] = i + 3;
-    df_table_destroy(table);
-    ck_assert_int_eq(df_table_create(it.draft.engine, "F32", REDUCED, DS_H, values, &table, &err), DF_OK);
-    ck_assert_msg(df_table_set_offsets(table, offset, target_vocab, &err) == DF_OK, "%s", err.message);
+    dflash_table_destroy(table);
+    ck_assert_int_eq(dflash_table_create(it.draft.engine, "F32", REDUCED, DS_H, values, &table, &err), DFLASH_OK);
+    ck_assert_msg(dflash_table_set_offsets(table, offset, target_vocab, &err) == DFLASH_OK, "%s", err.message);
 }
 
 START_TEST(a_reduced_vocabulary_biases_its_own_rows_and_remembers_target_ids) {
@@ -258,11 +260,12 @@ END_TEST
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refuse(int vocab, int32_t anchor, const char *code, const char *word) {
-    df_error err = {0};
+    dflash_error err = {0};
     int32_t token[DS_N];
-    const df_proposal out = {.token = token};
-    const df_status status = df_propose(&it.draft, table, it.logits, it.rows, DS_N, vocab, anchor, &GREEDY, &out, &err);
-    ck_assert_msg(status == DF_ERR_REFUSED && strcmp(err.code, code) == 0 && strstr(err.message, word) != NULL,
+    const dflash_proposal out = {.token = token};
+    const dflash_status status =
+        dflash_propose(&it.draft, table, it.logits, it.rows, DS_N, vocab, anchor, &GREEDY, &out, &err);
+    ck_assert_msg(status == DFLASH_ERR_REFUSED && strcmp(err.code, code) == 0 && strstr(err.message, word) != NULL,
                   "expected %s with \"%s\", got %d %s: %s", code, word, (int)status, err.code, err.message);
 }
 
@@ -300,7 +303,7 @@ START_TEST(a_row_without_a_best_value_is_refused_at_its_slot) {
         refuse(DS_V, ANCHOR, "proposal.nofinite", word);
         memcpy(row, kept, sizeof kept);
     }
-    if (KINDS[_i] == DF_MARKOV_VANILLA) return; /* reads no rows */
+    if (KINDS[_i] == DFLASH_MARKOV_VANILLA) return; /* reads no rows */
     it.rows[2 * DS_H + 9] = NAN;
     refuse(DS_V, ANCHOR, "proposal.nan", "lot 2");
 }

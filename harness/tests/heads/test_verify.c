@@ -17,29 +17,29 @@ START_TEST(the_accepted_prefix_ends_at_the_first_difference) {
     for (int at = 0; at < 5; at++) {
         int32_t draft[] = {7, 8, 9, 9, 10};
         draft[at] = 1;
-        ck_assert_int_eq(df_accepted_prefix(draft, target, 5), at);
+        ck_assert_int_eq(dflash_accepted_prefix(draft, target, 5), at);
     }
-    ck_assert_int_eq(df_accepted_prefix(target, target, 5), 5);
-    ck_assert_int_eq(df_accepted_prefix(target, target, 3), 3);
-    ck_assert_int_eq(df_accepted_prefix(target, target, 0), 0);
+    ck_assert_int_eq(dflash_accepted_prefix(target, target, 5), 5);
+    ck_assert_int_eq(dflash_accepted_prefix(target, target, 3), 3);
+    ck_assert_int_eq(dflash_accepted_prefix(target, target, 0), 0);
     /* a match behind a mismatch does not count */
     const int32_t late[] = {7, 1, 9, 9, 10};
-    ck_assert_int_eq(df_accepted_prefix(late, target, 5), 1);
+    ck_assert_int_eq(dflash_accepted_prefix(late, target, 5), 1);
 }
 END_TEST
 
 START_TEST(a_token_is_accepted_while_u_q_is_below_p) {
-    ck_assert(df_accept_token(0.5f, 0.26f, 0.5f));
-    ck_assert(!df_accept_token(0.5f, 0.25f, 0.5f)); /* equal is not below */
-    ck_assert(df_accept_token(0.0f, 0.1f, 0.9f));
-    ck_assert(!df_accept_token(0.0f, 0.0f, 0.9f));
-    ck_assert(df_accept_token(0x1.fffffep-1f, 0.3f, 0.3f));
+    ck_assert(dflash_accept_token(0.5f, 0.26f, 0.5f));
+    ck_assert(!dflash_accept_token(0.5f, 0.25f, 0.5f)); /* equal is not below */
+    ck_assert(dflash_accept_token(0.0f, 0.1f, 0.9f));
+    ck_assert(!dflash_accept_token(0.0f, 0.0f, 0.9f));
+    ck_assert(dflash_accept_token(0x1.fffffep-1f, 0.3f, 0.3f));
     /* the product is not rounded: it lies below p, and rounds to p */
     const float u = 0x1.000004p-1f, q = 0x1.fffffcp-1f, p = 0x1.000002p-1f;
     ck_assert(u * q == p);
-    ck_assert(df_accept_token(u, p, q));
-    ck_assert(!df_accept_token(NAN, 0.5f, 0.5f) && !df_accept_token(0.1f, NAN, 0.5f) &&
-              !df_accept_token(0.1f, 0.5f, NAN));
+    ck_assert(dflash_accept_token(u, p, q));
+    ck_assert(!dflash_accept_token(NAN, 0.5f, 0.5f) && !dflash_accept_token(0.1f, NAN, 0.5f) &&
+              !dflash_accept_token(0.1f, 0.5f, NAN));
 }
 END_TEST
 
@@ -61,18 +61,18 @@ START_TEST(a_draw_is_the_first_index_whose_sum_exceeds_u) {
     for (int u = 0; u < UNITS; u++) {
         int want = 0;
         for (int sum = units[0]; sum <= u; sum += units[want]) want++;
-        ck_assert_int_eq(df_draw(probability, N, (float)u / UNITS), want);
-        ck_assert_int_eq(df_draw(probability, N, (float)u / UNITS + 0x1p-11f), want);
+        ck_assert_int_eq(dflash_draw(probability, N, (float)u / UNITS), want);
+        ck_assert_int_eq(dflash_draw(probability, N, (float)u / UNITS + 0x1p-11f), want);
     }
 }
 END_TEST
 
 START_TEST(a_draw_does_not_need_the_values_to_sum_to_one) {
     const float twice[] = {0.5f, 1.0f, 0.5f}, tiny[] = {0x1p-140f, 0x1p-140f};
-    ck_assert_int_eq(df_draw(twice, 3, 0.25f), 1);
-    ck_assert_int_eq(df_draw(twice, 3, 0.75f), 2);
-    ck_assert_int_eq(df_draw(tiny, 2, 0.49f), 0);
-    ck_assert_int_eq(df_draw(tiny, 2, 0.5f), 1);
+    ck_assert_int_eq(dflash_draw(twice, 3, 0.25f), 1);
+    ck_assert_int_eq(dflash_draw(twice, 3, 0.75f), 2);
+    ck_assert_int_eq(dflash_draw(tiny, 2, 0.49f), 0);
+    ck_assert_int_eq(dflash_draw(tiny, 2, 0.5f), 1);
 }
 END_TEST
 
@@ -88,9 +88,9 @@ START_TEST(small_probabilities_of_a_large_vocabulary_are_drawn) {
     ck_assert(lost == probability[0]);
     for (int i = 0; i < 1 << 15; i += 97) {
         const float u = probability[0] + (float)i * 0x1p-24f; /* i units of 2^-24 are 8 i terms */
-        ck_assert_int_eq(df_draw(probability, N, u), 1 + 8 * i);
+        ck_assert_int_eq(dflash_draw(probability, N, u), 1 + 8 * i);
     }
-    ck_assert_int_eq(df_draw(probability, N, nextafterf(probability[0], 0.0f)), 0);
+    ck_assert_int_eq(dflash_draw(probability, N, nextafterf(probability[0], 0.0f)), 0);
     free(probability);
 }
 END_TEST
@@ -98,16 +98,17 @@ END_TEST
 START_TEST(what_cannot_be_drawn_from_gives_no_index) {
     const float good[] = {0.5f, 0.5f}, zeros[] = {0.0f, 0.0f};
     const float uniforms[] = {1.0f, -0x1p-24f, 2.0f, NAN, INFINITY, -INFINITY};
-    for (size_t i = 0; i < sizeof uniforms / sizeof *uniforms; i++) ck_assert_int_eq(df_draw(good, 2, uniforms[i]), -1);
-    ck_assert_int_eq(df_draw(zeros, 2, 0.0f), -1);
-    ck_assert_int_eq(df_draw(good, 0, 0.0f), -1);
+    for (size_t i = 0; i < sizeof uniforms / sizeof *uniforms; i++)
+        ck_assert_int_eq(dflash_draw(good, 2, uniforms[i]), -1);
+    ck_assert_int_eq(dflash_draw(zeros, 2, 0.0f), -1);
+    ck_assert_int_eq(dflash_draw(good, 0, 0.0f), -1);
     const float bad[] = {NAN, INFINITY, -0.25f, -INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const float first[] = {bad[i], 0.5f}, last[] = {0.5f, bad[i]};
-        ck_assert_int_eq(df_draw(first, 2, 0.9f), -1);
-        ck_assert_int_eq(df_draw(last, 2, 0.1f), -1);
+        ck_assert_int_eq(dflash_draw(first, 2, 0.9f), -1);
+        ck_assert_int_eq(dflash_draw(last, 2, 0.1f), -1);
     }
-    ck_assert_int_eq(df_draw(good, 2, 0.0f), 0);
+    ck_assert_int_eq(dflash_draw(good, 2, 0.0f), 0);
 }
 END_TEST
 
@@ -115,10 +116,10 @@ END_TEST
 
 static void residual_is(const float *p, int vocab, const float *q, const int32_t *candidate, int k, const float *want) {
     float out[8], in_place[8];
-    df_error err = {0};
-    ck_assert_msg(df_residual(p, vocab, q, candidate, k, out, &err) == DF_OK, "%s: %s", err.code, err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dflash_residual(p, vocab, q, candidate, k, out, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     memcpy(in_place, p, (size_t)vocab * sizeof *p);
-    ck_assert_int_eq(df_residual(in_place, vocab, q, candidate, k, in_place, &err), DF_OK);
+    ck_assert_int_eq(dflash_residual(in_place, vocab, q, candidate, k, in_place, &err), DFLASH_OK);
     for (int i = 0; i < vocab; i++) {
         ck_assert_msg(out[i] == want[i], "value %d is %.9g, not %.9g", i, (double)out[i], (double)want[i]);
         ck_assert(in_place[i] == want[i]);
@@ -157,9 +158,9 @@ END_TEST
 static void refuse_residual(const float *p, int vocab, const float *q, const int32_t *candidate, int k,
                             const char *code) {
     float out[8];
-    df_error err = {0};
-    const df_status status = df_residual(p, vocab, q, candidate, k, out, &err);
-    ck_assert_msg(status == DF_ERR_ARGUMENT && strcmp(err.code, code) == 0, "expected %s, got %d %s: %s", code,
+    dflash_error err = {0};
+    const dflash_status status = dflash_residual(p, vocab, q, candidate, k, out, &err);
+    ck_assert_msg(status == DFLASH_ERR_ARGUMENT && strcmp(err.code, code) == 0, "expected %s, got %d %s: %s", code,
                   (int)status, err.code, err.message);
 }
 
@@ -173,8 +174,8 @@ START_TEST(what_is_no_proposal_is_refused_by_name) {
     refuse_residual(p, 3, q, (const int32_t[]){0, 3}, 2, "residual.candidate");
     refuse_residual(p, 3, q, (const int32_t[]){-1, 0}, 2, "residual.candidate");
     refuse_residual(p, 3, q, (const int32_t[]){1, 1}, 2, "residual.duplicate");
-    df_error err = {0};
-    ck_assert_int_eq(df_residual(p, 3, p, NULL, 3, NULL, &err), DF_ERR_ARGUMENT);
+    dflash_error err = {0};
+    ck_assert_int_eq(dflash_residual(p, 3, p, NULL, 3, NULL, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "residual.argument");
 }
 END_TEST
@@ -206,7 +207,7 @@ END_TEST
  *
  * With N pairs the statistic X = sum (count - N p)^2 / (N p) over the D + 1 pairs that can come is close to chi-square
  * with D degrees of freedom (N p > 200 for each). P(X >= D + 2 sqrt(D x) + 2 x) <= e^-x (Laurent and Massart 2000,
- * lemma 1), so with x = 20.7 a right walk exceeds the bar once in 10^9 seeds; the seed is fixed, so it does so always
+ * lemma 1), so with x = 20.7 a right walk exceeds the limit once in 10^9 seeds; the seed is fixed, so it does so always
  * or never.
  */
 enum { V = 6, K = 4, PAIRS = 400000 };
@@ -240,19 +241,19 @@ static int commit(walk_rule rule, int before) {
     for (int i = 0; i < V; i++) p[i] = (float)P64[before + 1][i] / 64;
     for (int i = 0; i < K; i++) q[i] = (float)Q64[before + 1][i] / 64;
     const int32_t *candidate = CANDIDATE[before + 1];
-    const int drawn = df_draw(q, K, uniform());
+    const int drawn = dflash_draw(q, K, uniform());
     ck_assert_int_ge(drawn, 0);
     const int token = candidate[drawn];
     const float u = uniform();
     const bool accepted = rule == ALWAYS_ACCEPT       ? true
-                          : rule == RATIO_UPSIDE_DOWN ? df_accept_token(u, q[drawn], p[token])
-                                                      : df_accept_token(u, p[token], q[drawn]);
+                          : rule == RATIO_UPSIDE_DOWN ? dflash_accept_token(u, q[drawn], p[token])
+                                                      : dflash_accept_token(u, p[token], q[drawn]);
     if (accepted) return token;
     int32_t other[K];
     for (int i = 0; i < K; i++) other[i] = rule == RESIDUAL_OF_ANOTHER_ID ? i : candidate[i];
-    df_error err = {0};
-    ck_assert_msg(df_residual(p, V, q, other, K, residual, &err) == DF_OK, "%s", err.message);
-    return df_draw(rule == NO_RESIDUAL ? p : residual, V, uniform());
+    dflash_error err = {0};
+    ck_assert_msg(dflash_residual(p, V, q, other, K, residual, &err) == DFLASH_OK, "%s", err.message);
+    return dflash_draw(rule == NO_RESIDUAL ? p : residual, V, uniform());
 }
 
 /* The statistic of PAIRS committed pairs; infinite when a pair comes that cannot. */
@@ -280,7 +281,7 @@ static double chi_square(walk_rule rule, int *degrees) {
     return x;
 }
 
-static double bar(int degrees) {
+static double limit(int degrees) {
     const double x = 20.7;
     return degrees + 2 * sqrt(degrees * x) + 2 * x;
 }
@@ -296,7 +297,8 @@ START_TEST(committed_tokens_have_the_targets_distribution) {
     int degrees = 0;
     const double x = chi_square(RIGHT, &degrees);
     ck_assert_int_eq(degrees, 28);
-    ck_assert_msg(x < bar(degrees), "chi-square %.1f with %d degrees of freedom, bar %.1f", x, degrees, bar(degrees));
+    ck_assert_msg(x < limit(degrees), "chi-square %.1f with %d degrees of freedom, limit %.1f", x, degrees,
+                  limit(degrees));
 }
 END_TEST
 
@@ -304,8 +306,8 @@ START_TEST(a_wrong_walk_is_caught_by_the_same_bar) {
     for (walk_rule rule = NO_RESIDUAL; rule <= RESIDUAL_OF_ANOTHER_ID; rule++) {
         int degrees = 0;
         const double x = chi_square(rule, &degrees);
-        ck_assert_msg(x > 10 * bar(degrees), "rule %d: chi-square %.1f is not far above %.1f", (int)rule, x,
-                      bar(degrees));
+        ck_assert_msg(x > 10 * limit(degrees), "rule %d: chi-square %.1f is not far above %.1f", (int)rule, x,
+                      limit(degrees));
     }
 }
 END_TEST

@@ -9,23 +9,23 @@
 
 static const float NO_RAW[] = {0.0f};
 
-static df_window_options confident(df_window_policy policy, float threshold, int cap) {
-    return (df_window_options){.policy = policy, .threshold = threshold, .cap = cap, .accepted = -1};
+static dflash_window_options confident(dflash_window_policy policy, float threshold, int cap) {
+    return (dflash_window_options){.policy = policy, .threshold = threshold, .cap = cap, .accepted = -1};
 }
 
-static int window_of(df_window_options options, const float *raw, int n) {
-    df_error err = {0};
+static int window_of(dflash_window_options options, const float *raw, int n) {
+    dflash_error err = {0};
     int window = -1;
-    const df_status status = df_verify_window(&options, raw, n, &window, &err);
-    ck_assert_msg(status == DF_OK, "%s: %s", err.code, err.message);
+    const dflash_status status = dflash_verify_window(&options, raw, n, &window, &err);
+    ck_assert_msg(status == DFLASH_OK, "%s: %s", err.code, err.message);
     return window;
 }
 
-static void refuse(df_window_options options, const float *raw, int n, const char *code) {
-    df_error err = {0};
+static void refuse(dflash_window_options options, const float *raw, int n, const char *code) {
+    dflash_error err = {0};
     int window = -1;
-    const df_status status = df_verify_window(&options, raw, n, &window, &err);
-    ck_assert_msg(status == DF_ERR_ARGUMENT && strcmp(err.code, code) == 0, "expected %s, got %d %s: %s", code,
+    const dflash_status status = dflash_verify_window(&options, raw, n, &window, &err);
+    ck_assert_msg(status == DFLASH_ERR_ARGUMENT && strcmp(err.code, code) == 0, "expected %s, got %d %s: %s", code,
                   (int)status, err.code, err.message);
     ck_assert_int_eq(window, -1);
 }
@@ -36,19 +36,19 @@ static float logit(double sigma) { return (float)log(sigma / (1.0 - sigma)); }
 START_TEST(the_published_examples_give_the_published_windows) {
     float raw[7];
     for (int i = 0; i < 7; i++) raw[i] = logit(i == 1 ? 0.8 : 0.9);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, 0.5f, 8), raw, 7), 6);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, 0.7f, 8), raw, 7), 3);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, 0.05f, 8), raw, 7), 8);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, 0.5f, 8), raw, 7), 8);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, 0.5f, 8), raw, 7), 6);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, 0.7f, 8), raw, 7), 3);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, 0.05f, 8), raw, 7), 8);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, 0.5f, 8), raw, 7), 8);
 }
 END_TEST
 
 START_TEST(a_slot_at_the_threshold_is_kept) {
     const float raw[] = {0.0f, 0.0f, 0.0f}; /* sigma = 0.5 exactly */
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, 0.5f, 9), raw, 3), 4);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, 0.25f, 9), raw, 3), 3);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, nextafterf(0.5f, 1.0f), 9), raw, 3), 2);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, nextafterf(0.25f, 1.0f), 9), raw, 3), 2);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, 0.5f, 9), raw, 3), 4);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, 0.25f, 9), raw, 3), 3);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, nextafterf(0.5f, 1.0f), 9), raw, 3), 2);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, nextafterf(0.25f, 1.0f), 9), raw, 3), 2);
 }
 END_TEST
 
@@ -65,8 +65,8 @@ START_TEST(survival_is_the_float32_product_from_left_to_right) {
         }
         const float product = s[0] * s[1] * s[2];
         other_order += product != s[0] * (s[1] * s[2]);
-        ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, product, 9), raw, 3), 4);
-        ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, nextafterf(product, 1.0f), 9), raw, 3), 3);
+        ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, product, 9), raw, 3), 4);
+        ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, nextafterf(product, 1.0f), 9), raw, 3), 3);
     }
     ck_assert_int_gt(other_order, 100);
 }
@@ -74,10 +74,10 @@ END_TEST
 
 START_TEST(a_window_stops_at_the_first_slot_that_fails) {
     const float raw[] = {3.0f, -3.0f, 3.0f, 3.0f};
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, 0.5f, 9), raw, 4), 2);
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, 0.5f, 9), raw, 4), 2);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, 0.5f, 9), raw, 4), 2);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, 0.5f, 9), raw, 4), 2);
     /* nothing kept, and one kept, both verify one drafted token */
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, 0.5f, 9), raw + 1, 3), 2);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, 0.5f, 9), raw + 1, 3), 2);
 }
 END_TEST
 
@@ -86,10 +86,10 @@ START_TEST(the_cap_bounds_a_window_and_the_slots_do_too) {
     for (int cap = 2; cap <= 8; cap++)
         for (int n = 1; n <= 5; n++) {
             const int want = n + 1 < cap ? n + 1 : cap;
-            ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, 0.5f, cap), raw, n), want);
-            ck_assert_int_eq(window_of(confident(DF_WINDOW_SURVIVAL, 0.5f, cap), raw, n), want);
+            ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, 0.5f, cap), raw, n), want);
+            ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SURVIVAL, 0.5f, cap), raw, n), want);
         }
-    ck_assert_int_eq(window_of(confident(DF_WINDOW_SLOT, 0.5f, INT_MAX), raw, 5), 6);
+    ck_assert_int_eq(window_of(confident(DFLASH_WINDOW_SLOT, 0.5f, INT_MAX), raw, 5), 6);
 }
 END_TEST
 
@@ -101,35 +101,35 @@ START_TEST(the_ladder_follows_its_table) {
                  {3, 4, 4},   {2, 3, 3}, {1, 4, 3}, {6, 9, 8}, {INT_MAX, 8, 8}, {INT_MAX, INT_MAX, INT_MAX},
                  {14, 16, 16}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const df_window_options options = {
-            .policy = DF_WINDOW_LADDER, .cap = table[i].cap, .accepted = table[i].accepted};
+        const dflash_window_options options = {
+            .policy = DFLASH_WINDOW_LADDER, .cap = table[i].cap, .accepted = table[i].accepted};
         ck_assert_msg(window_of(options, NULL, 0) == table[i].window, "row %zu", i);
     }
 }
 END_TEST
 
 START_TEST(contradictory_flags_are_refused) {
-    for (df_window_policy policy = DF_WINDOW_SURVIVAL; policy <= DF_WINDOW_SLOT; policy++) {
+    for (dflash_window_policy policy = DFLASH_WINDOW_SURVIVAL; policy <= DFLASH_WINDOW_SLOT; policy++) {
         for (int accepted = 0; accepted < 2; accepted++) {
-            df_window_options options = confident(policy, 0.5f, 8);
+            dflash_window_options options = confident(policy, 0.5f, 8);
             options.accepted = accepted;
             refuse(options, NO_RAW, 1, "window.contradiction");
         }
-        df_window_options options = confident(policy, 0.5f, 8);
+        dflash_window_options options = confident(policy, 0.5f, 8);
         options.accepted = -2;
         refuse(options, NO_RAW, 1, "window.contradiction");
     }
     const float thresholds[] = {0.5f, 1.0f, -0.5f, NAN, INFINITY};
     for (size_t i = 0; i < sizeof thresholds / sizeof *thresholds; i++)
-        refuse((df_window_options){DF_WINDOW_LADDER, thresholds[i], 8, 3}, NULL, 0, "window.contradiction");
+        refuse((dflash_window_options){DFLASH_WINDOW_LADDER, thresholds[i], 8, 3}, NULL, 0, "window.contradiction");
 }
 END_TEST
 
 START_TEST(a_threshold_outside_the_open_unit_interval_is_refused) {
     const float thresholds[] = {0.0f, -0.0f, 1.0f, -0.1f, 1.5f, NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof thresholds / sizeof *thresholds; i++) {
-        refuse(confident(DF_WINDOW_SURVIVAL, thresholds[i], 8), NO_RAW, 1, "window.threshold");
-        refuse(confident(DF_WINDOW_SLOT, thresholds[i], 8), NO_RAW, 1, "window.threshold");
+        refuse(confident(DFLASH_WINDOW_SURVIVAL, thresholds[i], 8), NO_RAW, 1, "window.threshold");
+        refuse(confident(DFLASH_WINDOW_SLOT, thresholds[i], 8), NO_RAW, 1, "window.threshold");
     }
 }
 END_TEST
@@ -137,17 +137,18 @@ END_TEST
 START_TEST(a_cap_below_the_smallest_window_is_refused) {
     const int caps[] = {1, 0, -1, INT_MIN};
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
-        refuse(confident(DF_WINDOW_SURVIVAL, 0.5f, caps[i]), NO_RAW, 1, "window.cap");
-        refuse(confident(DF_WINDOW_SLOT, 0.5f, caps[i]), NO_RAW, 1, "window.cap");
-        refuse((df_window_options){DF_WINDOW_LADDER, 0.0f, caps[i], 3}, NULL, 0, "window.cap");
+        refuse(confident(DFLASH_WINDOW_SURVIVAL, 0.5f, caps[i]), NO_RAW, 1, "window.cap");
+        refuse(confident(DFLASH_WINDOW_SLOT, 0.5f, caps[i]), NO_RAW, 1, "window.cap");
+        refuse((dflash_window_options){DFLASH_WINDOW_LADDER, 0.0f, caps[i], 3}, NULL, 0, "window.cap");
     }
-    refuse((df_window_options){DF_WINDOW_LADDER, 0.0f, 2, 0}, NULL, 0, "window.cap"); /* clamp(., 3, 2) has no value */
+    refuse((dflash_window_options){DFLASH_WINDOW_LADDER, 0.0f, 2, 0}, NULL, 0,
+           "window.cap"); /* clamp(., 3, 2) has no value */
 }
 END_TEST
 
 START_TEST(a_ladder_without_a_count_is_refused) {
-    refuse((df_window_options){DF_WINDOW_LADDER, 0.0f, 8, -1}, NULL, 0, "window.accepted");
-    refuse((df_window_options){DF_WINDOW_LADDER, 0.0f, 8, INT_MIN}, NULL, 0, "window.accepted");
+    refuse((dflash_window_options){DFLASH_WINDOW_LADDER, 0.0f, 8, -1}, NULL, 0, "window.accepted");
+    refuse((dflash_window_options){DFLASH_WINDOW_LADDER, 0.0f, 8, INT_MIN}, NULL, 0, "window.accepted");
 }
 END_TEST
 
@@ -157,24 +158,24 @@ START_TEST(a_confidence_that_is_not_finite_is_refused_wherever_it_stands) {
         for (int at = 0; at < 4; at++) {
             float raw[4] = {2.0f, -9.0f, 2.0f, 2.0f}; /* the walk stops at slot 1 */
             raw[at] = bad[i];
-            refuse(confident(DF_WINDOW_SURVIVAL, 0.5f, 8), raw, 4, "window.nonfinite");
-            refuse(confident(DF_WINDOW_SLOT, 0.5f, 2), raw, 4, "window.nonfinite");
+            refuse(confident(DFLASH_WINDOW_SURVIVAL, 0.5f, 8), raw, 4, "window.nonfinite");
+            refuse(confident(DFLASH_WINDOW_SLOT, 0.5f, 2), raw, 4, "window.nonfinite");
         }
 }
 END_TEST
 
 START_TEST(no_slots_an_unknown_policy_and_null_are_refused) {
-    refuse(confident(DF_WINDOW_SURVIVAL, 0.5f, 8), NULL, 3, "window.slots");
-    refuse(confident(DF_WINDOW_SLOT, 0.5f, 8), NO_RAW, 0, "window.slots");
-    refuse(confident(DF_WINDOW_SLOT, 0.5f, 8), NO_RAW, -1, "window.slots");
-    refuse(confident((df_window_policy)3, 0.5f, 8), NO_RAW, 1, "window.policy");
-    df_error err = {0};
+    refuse(confident(DFLASH_WINDOW_SURVIVAL, 0.5f, 8), NULL, 3, "window.slots");
+    refuse(confident(DFLASH_WINDOW_SLOT, 0.5f, 8), NO_RAW, 0, "window.slots");
+    refuse(confident(DFLASH_WINDOW_SLOT, 0.5f, 8), NO_RAW, -1, "window.slots");
+    refuse(confident((dflash_window_policy)3, 0.5f, 8), NO_RAW, 1, "window.policy");
+    dflash_error err = {0};
     int window = 0;
-    const df_window_options good = confident(DF_WINDOW_SLOT, 0.5f, 8);
-    ck_assert_int_eq(df_verify_window(NULL, NO_RAW, 1, &window, &err), DF_ERR_ARGUMENT);
+    const dflash_window_options good = confident(DFLASH_WINDOW_SLOT, 0.5f, 8);
+    ck_assert_int_eq(dflash_verify_window(NULL, NO_RAW, 1, &window, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "window.argument");
-    err = (df_error){0};
-    ck_assert_int_eq(df_verify_window(&good, NO_RAW, 1, NULL, &err), DF_ERR_ARGUMENT);
+    err = (dflash_error){0};
+    ck_assert_int_eq(dflash_verify_window(&good, NO_RAW, 1, NULL, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "window.argument");
 }
 END_TEST

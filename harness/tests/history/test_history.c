@@ -20,23 +20,23 @@ static void set_up(void) {
     scratch_path("runs.jsonl", path);
 }
 
-static df_status append(cJSON *document, df_error *err) {
+static dflash_status append(cJSON *document, dflash_error *err) {
     dp_result_file file;
-    df_status status = dp_result_parse(document, "a.json", &file, err);
-    if (status == DF_OK) status = dp_history_append(path, &file, err);
+    dflash_status status = dp_result_parse(document, "a.json", &file, err);
+    if (status == DFLASH_OK) status = dp_history_append(path, &file, err);
     dp_result_file_release(&file);
     return status;
 }
 
 static void append_good(cJSON *document) {
-    df_error err = {.message = ""};
-    ck_assert_msg(append(document, &err) == DF_OK, "%s: %s", err.code, err.message);
+    dflash_error err = {.message = ""};
+    ck_assert_msg(append(document, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
 }
 
 static dp_history read_all(void) {
     dp_history history;
-    df_error err = {.message = ""};
-    ck_assert_msg(dp_history_read(path, &history, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {.message = ""};
+    ck_assert_msg(dp_history_read(path, &history, &err) == DFLASH_OK, "%s", err.message);
     return history;
 }
 
@@ -119,12 +119,12 @@ START_TEST(eight_writers_leave_every_line_whole) {
         writer[w] = fork();
         ck_assert_int_ge(writer[w], 0);
         if (writer[w] > 0) continue;
-        df_error err;
+        dflash_error err;
         char name[8];
         snprintf(name, sizeof name, "\"%d\"", w);
         result_put(document, "cases/0/case", name);
         for (int i = 0; i < LINES; i++)
-            if (append(document, &err) != DF_OK) _exit(1);
+            if (append(document, &err) != DFLASH_OK) _exit(1);
         _exit(0);
     }
     for (int w = 0; w < WRITERS; w++) {
@@ -245,11 +245,11 @@ static void write_shares(const double *share, int count) {
 
 static dp_drift drift_of(const double *share, int count, int window, int series_count) {
     dp_drift drift;
-    df_error err;
+    dflash_error err;
     write_shares(share, count);
     dp_history history = read_all();
     ck_assert_int_eq(history.lines, count);
-    ck_assert_int_eq(dp_drift_of(&history, "0123456789abcdef", "one", window, series_count, &drift, &err), DF_OK);
+    ck_assert_int_eq(dp_drift_of(&history, "0123456789abcdef", "one", window, series_count, &drift, &err), DFLASH_OK);
     drift.first = drift.last = NULL; /* they go with the history */
     dp_history_release(&history);
     return drift;
@@ -347,8 +347,8 @@ START_TEST(random_orders_warn_no_more_often_than_the_rule_says) {
         }
         const dp_history history = {.entry = entry, .count = RUNS};
         dp_drift drift;
-        df_error err;
-        ck_assert_int_eq(dp_drift_of(&history, series, name, 20, 1, &drift, &err), DF_OK);
+        dflash_error err;
+        ck_assert_int_eq(dp_drift_of(&history, series, name, 20, 1, &drift, &err), DFLASH_OK);
         warnings += drift.growing;
     }
     /* Expected at most 100 with a standard deviation under 10: six of them above that is 160. */
@@ -363,7 +363,7 @@ START_TEST(the_command_shows_the_table_and_the_warning_and_writes_the_plot) {
     char folder[SCRATCH_PATH], data[SCRATCH_PATH];
     size_t length;
     write_shares(share, 6);
-    child_expect(CHILD("history", path), 0, "warn: the share has grown over 5 changes, by 4 % of the bar", "");
+    child_expect(CHILD("history", path), 0, "warn: the share has grown over 5 changes, by 4 % of the limit", "");
     child_expect(CHILD("history", path), 0, "6 runs, 1 series, 1 with a drift that grows", "");
     child_expect(CHILD("history", path), 0, "beyond", "");
     child_expect(CHILD("history", path, "--last", "3"), 0, "6 runs, 1 series, 0 with a drift that grows", "");

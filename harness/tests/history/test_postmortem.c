@@ -17,50 +17,50 @@ static const char day1[] = "2026-01-01T00:00:00Z", day2[] = "2026-01-02T00:00:00
  */
 
 /* Runs of the only case; -1: there is none. */
-static void expect(const dp_postmortem *story, int last_good, int first_bad, int last_bad, int good_again) {
-    ck_assert_int_eq(story->item_count, 1);
-    ck_assert_int_eq(story->item[0].last_good, last_good);
-    ck_assert_int_eq(story->item[0].first_bad, first_bad);
-    ck_assert_int_eq(story->item[0].last_bad, last_bad);
-    ck_assert_int_eq(story->item[0].good_again, good_again);
+static void expect(const dp_postmortem *summary, int last_good, int first_bad, int last_bad, int good_again) {
+    ck_assert_int_eq(summary->item_count, 1);
+    ck_assert_int_eq(summary->item[0].last_good, last_good);
+    ck_assert_int_eq(summary->item[0].first_bad, first_bad);
+    ck_assert_int_eq(summary->item[0].last_bad, last_bad);
+    ck_assert_int_eq(summary->item[0].good_again, good_again);
 }
 
-static char *outcome_of(const dp_postmortem *story) {
+static char *outcome_of(const dp_postmortem *summary) {
     char *text = NULL;
     size_t length = 0;
     FILE *to = open_memstream(&text, &length);
     ck_assert_ptr_nonnull(to);
-    dp_postmortem_outcome(to, story, &story->item[0]);
+    dp_postmortem_outcome(to, summary, &summary->item[0]);
     fclose(to);
     return text;
 }
 
-static void outcome_holds(const dp_postmortem *story, const char *word) {
-    char *text = outcome_of(story);
+static void outcome_holds(const dp_postmortem *summary, const char *word) {
+    char *text = outcome_of(summary);
     pm_holds(text, (const char *const[]){word, NULL});
     free(text);
 }
 
 START_TEST(runs_are_ordered_by_their_start_or_as_given) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_bad("layers.0.out"), day3, "third");
     pm_add(pm_good(), day1, "first");
     pm_add(pm_good(), day2, "second");
     cJSON *equal = pm_good();
     pm_set_fact(equal, "cpu", "another");
     pm_add(equal, day2, "second-too");
-    pm_read(&story);
-    ck_assert_str_eq(pm_commit(&story, 0), "first");
-    ck_assert_str_eq(pm_commit(&story, 1), "second");
-    ck_assert_str_eq(pm_commit(&story, 2), "second-too");
-    ck_assert_str_eq(pm_commit(&story, 3), "third");
-    expect(&story, 2, 3, 3, -1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    ck_assert_str_eq(pm_commit(&summary, 0), "first");
+    ck_assert_str_eq(pm_commit(&summary, 1), "second");
+    ck_assert_str_eq(pm_commit(&summary, 2), "second-too");
+    ck_assert_str_eq(pm_commit(&summary, 3), "third");
+    expect(&summary, 2, 3, 3, -1);
+    dp_postmortem_release(&summary);
     pm_options.order = DP_ORDER_GIVEN;
-    pm_read(&story);
-    ck_assert_str_eq(pm_commit(&story, 0), "third");
-    expect(&story, -1, 0, 0, 1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    ck_assert_str_eq(pm_commit(&summary, 0), "third");
+    expect(&summary, -1, 0, 0, 1);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -72,7 +72,7 @@ static void set_count(cJSON *document, const char *key, int change) {
 }
 
 START_TEST(a_pass_that_did_not_compare_the_stage_is_not_the_last_good) {
-    dp_postmortem story;
+    dp_postmortem summary;
     cJSON *filtered = pm_good();
     cJSON_Delete(cJSON_DetachItemViaPointer(result_at(filtered, "cases/0/stages"), page_stage(filtered, "final")));
     set_count(filtered, "stages_compared", -1);
@@ -82,9 +82,9 @@ START_TEST(a_pass_that_did_not_compare_the_stage_is_not_the_last_good) {
     pm_add(pm_good(), day1, "whole");
     pm_add(filtered, day2, "filtered");
     pm_add(pm_bad("final"), day3, "bad");
-    pm_read(&story);
-    expect(&story, 0, 2, 2, -1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 0, 2, 2, -1);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -110,78 +110,78 @@ static cJSON *bad_alone(const char *name) {
 }
 
 START_TEST(a_pass_that_did_not_run_the_stage_alone_is_not_good_where_it_fails_alone) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_good(), day1, "whole");
     pm_add(without_isolated("layers.1.mlp.up"), day2, "chained");
     pm_add(bad_alone("layers.1.mlp.up"), day3, "bad");
-    pm_read(&story);
-    expect(&story, 0, 2, 2, -1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 0, 2, 2, -1);
+    dp_postmortem_release(&summary);
     pm_count--;
     pm_add(pm_bad("layers.1.mlp.up"), day3, "bad-chained"); /* which the second run did compare */
-    pm_read(&story);
-    expect(&story, 1, 2, 2, -1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 1, 2, 2, -1);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(of_a_broken_streak_the_first_run_is_told) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_good(), day1, "good");
     pm_add(pm_bad("layers.0.out"), day2, "bad");
     pm_add(pm_bad("layers.1.out"), day3, "bad-too");
     pm_add(pm_good(), day4, "fixed");
-    pm_read(&story);
-    expect(&story, 0, 1, 2, 3);
-    outcome_holds(&story, "It passes again in `fixed of 2026-01-04");
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 0, 1, 2, 3);
+    outcome_holds(&summary, "It passes again in `fixed of 2026-01-04");
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(a_fault_that_comes_and_goes_is_told_as_one) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_good(), day1, "good");
     pm_add(pm_bad("layers.0.out"), day2, "bad");
     pm_add(pm_good(), day3, "good-again");
     pm_add(pm_bad("layers.0.out"), day4, "bad-again");
-    pm_read(&story);
-    expect(&story, 2, 3, 3, -1);
-    ck_assert_int_eq(story.item[0].bad_before, 1);
-    ck_assert_int_eq(story.item[0].first_before, 1);
-    outcome_holds(&story, "It comes and goes: before that it did not pass in 1 run, `bad of 2026-01-02");
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 2, 3, 3, -1);
+    ck_assert_int_eq(summary.item[0].bad_before, 1);
+    ck_assert_int_eq(summary.item[0].first_before, 1);
+    outcome_holds(&summary, "It comes and goes: before that it did not pass in 1 run, `bad of 2026-01-02");
+    dp_postmortem_release(&summary);
     pm_add(pm_bad("final"), day5, "bad-still");
-    pm_read(&story);
-    expect(&story, 2, 3, 4, -1);
-    ck_assert_int_eq(story.item[0].bad_before, 1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 2, 3, 4, -1);
+    ck_assert_int_eq(summary.item[0].bad_before, 1);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(a_series_that_was_never_good_and_one_that_always_was_say_so) {
-    dp_postmortem story;
+    dp_postmortem summary;
     char *page = NULL;
-    df_error err;
+    dflash_error err;
     pm_add(pm_bad("layers.0.out"), day1, "a");
     pm_add(pm_bad("layers.0.out"), day2, "b");
-    pm_read(&story);
-    expect(&story, -1, 0, 1, -1);
-    outcome_holds(&story, "has no good run here; the first bad one is `a of");
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    pm_read(&summary);
+    expect(&summary, -1, 0, 1, -1);
+    outcome_holds(&summary, "has no good run here; the first bad one is `a of");
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     pm_holds(page, (const char *const[]){"No run here is good", NULL});
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
     pm_count = 0;
     pm_add(pm_good(), day1, "a");
     pm_add(pm_good(), day2, "b");
-    pm_read(&story);
-    expect(&story, 1, -1, -1, -1);
-    outcome_holds(&story, "passes in every run that has it");
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    pm_read(&summary);
+    expect(&summary, 1, -1, -1, -1);
+    outcome_holds(&summary, "passes in every run that has it");
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     page_is_sound(page);
     pm_holds(page, (const char *const[]){"every case passes in these runs", NULL});
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -193,9 +193,9 @@ static void forget(cJSON *document, const char *path, const char *key) {
 }
 
 START_TEST(changes_are_found_in_every_part_and_what_is_not_on_record_is_not_equal) {
-    dp_postmortem story;
+    dp_postmortem summary;
     dp_changes changes;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     cJSON *before = pm_good(), *after = pm_bad("layers.0.out");
     pm_set_fact(before, "flags", "-O2");
     pm_set_fact(after, "flags", "-O3");
@@ -212,8 +212,8 @@ START_TEST(changes_are_found_in_every_part_and_what_is_not_on_record_is_not_equa
     page_set(page_only_case(after), "precision", "q8_0");
     pm_add(before, day1, "before");
     pm_add(after, day2, "after");
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_changes(&story, &story.item[0], 0, 1, &changes, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_changes(&summary, &summary.item[0], 0, 1, &changes, &err), DFLASH_OK);
     ck_assert_str_eq(pm_change(&changes, "environment.commit"), "before -> after");
     ck_assert_str_eq(pm_change(&changes, "environment.flags"), "-O2 -> -O3");
     ck_assert_str_eq(pm_change(&changes, "environment.driver"), "none -> 550");
@@ -225,22 +225,22 @@ START_TEST(changes_are_found_in_every_part_and_what_is_not_on_record_is_not_equa
     ck_assert_int_eq(changes.count, 8);
     ck_assert_str_eq(changes.missing, "environment.os, checkpoint.config_sha256");
     dp_changes_release(&changes);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(two_runs_of_one_build_changed_in_nothing) {
-    dp_postmortem story;
+    dp_postmortem summary;
     dp_changes changes;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     pm_add(pm_good(), day1, "same");
     pm_add(pm_bad("layers.0.out"), day2, "same");
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_changes(&story, &story.item[0], 0, 1, &changes, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_changes(&summary, &summary.item[0], 0, 1, &changes, &err), DFLASH_OK);
     ck_assert_msg(changes.count == 0, "%s changed", changes.count > 0 ? changes.change[0].name : "");
     ck_assert_str_eq(changes.missing, "");
     dp_changes_release(&changes);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -248,16 +248,16 @@ END_TEST
  */
 
 START_TEST(the_text_tells_the_story_and_its_tables_hold_hostile_names) {
-    dp_postmortem story;
-    df_error err = {.message = ""};
+    dp_postmortem summary;
+    dflash_error err = {.message = ""};
     char *text = NULL;
     cJSON *after = pm_bad("layers.1.attn.context");
     pm_set_fact(after, "compiler", "a|b`c\nd");
     result_put(after, "cases/0/plots/tokens", "{\"stage\":\"logits\",\"got\":[7,8,9],\"want\":[7,5,9]}");
     pm_add(pm_good(), day1, "aaaa");
     pm_add(after, day2, "bbbb");
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_markdown(&story, &text, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_markdown(&summary, &text, &err), DFLASH_OK);
     pm_holds(text, (const char *const[]){
                        "1 of 1 cases did not pass, over 2 runs in order of time",
                        "`tiny-plain` last passed in `aaaa of 2026-01-01T00:00:00Z`; first bad is `bbbb",
@@ -266,28 +266,28 @@ START_TEST(the_text_tells_the_story_and_its_tables_hold_hostile_names) {
                        "` | `a\\|b'c\\x0ad` |", "    dflash-parity check --checkpoint ", NULL});
     ck_assert_ptr_null(strstr(text, "\n\n\n"));
     free(text);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(the_page_is_sound_and_drawn) {
-    dp_postmortem story;
-    df_error err = {.message = ""};
+    dp_postmortem summary;
+    dflash_error err = {.message = ""};
     char *page = NULL;
     cJSON *before = pm_good(), *after = pm_bad("layers.1.attn.context");
     page_set(page_only_case(before), "case", "tiny-<plain>");
     page_set(page_only_case(after), "case", "tiny-<plain>");
     pm_add(before, day1, "aaaa");
     pm_add(after, day2, "bbbb");
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     page_is_sound(page);
     pm_holds(page, (const char *const[]){"<h1>Postmortem: tiny-&lt;plain&gt;</h1>",
-                                         "aria-label=\"Share of the bar used, run by run\"",
+                                         "aria-label=\"Share of the limit used, run by run\"",
                                          "aria-label=\"Error of each stage", "<h2 id=\"paste\">", NULL});
     ck_assert_ptr_null(strstr(page, "Plots are missing"));
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -361,14 +361,14 @@ START_TEST(a_run_of_another_case_is_refused) {
 END_TEST
 
 START_TEST(a_start_that_cannot_be_ordered_is_refused_unless_the_order_is_given) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_good(), day1, "a");
     pm_add(pm_bad("final"), "yesterday", "b");
     pm_refused("postmortem.when", pm_path[1], "yesterday");
     pm_options.order = DP_ORDER_GIVEN;
-    pm_read(&story);
-    expect(&story, 0, 1, 1, -1);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    expect(&summary, 0, 1, 1, -1);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 

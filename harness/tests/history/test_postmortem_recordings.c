@@ -28,10 +28,10 @@ static bool row_3(int64_t i) { return i / 96 == 3; }
 
 static bool only_7(int64_t i) { return i == 7; }
 
-static char *markdown_of(const dp_postmortem *story) {
+static char *markdown_of(const dp_postmortem *summary) {
     char *text = NULL;
-    df_error err = {.message = ""};
-    ck_assert_msg(dp_postmortem_markdown(story, &text, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {.message = ""};
+    ck_assert_msg(dp_postmortem_markdown(summary, &text, &err) == DFLASH_OK, "%s", err.message);
     return text;
 }
 
@@ -39,7 +39,7 @@ static char *markdown_of(const dp_postmortem *story) {
  */
 
 START_TEST(recordings_are_judged_by_the_oracle_and_ordered_by_the_time_of_their_files) {
-    dp_postmortem story;
+    dp_postmortem summary;
     rc_open("tiny-plain");
     add_b("run-b.h5", 2);
     rc_change("layers.1.attn.context", row_3, 1.02f, 0.0f);
@@ -47,11 +47,11 @@ START_TEST(recordings_are_judged_by_the_oracle_and_ordered_by_the_time_of_their_
     rc_open("tiny-plain");
     add_b("run-a.h5", 1); /* named last, written first */
     pm_options.oracle = oracle;
-    pm_read(&story);
-    ck_assert_int_eq(story.run_count, 3);
-    ck_assert_str_eq(story.run[0].when, "2026-01-01T00:00:00Z");
-    ck_assert_str_eq(story.run[2].path, pm_path[1]);
-    const dp_past_case *item = &story.item[0];
+    pm_read(&summary);
+    ck_assert_int_eq(summary.run_count, 3);
+    ck_assert_str_eq(summary.run[0].when, "2026-01-01T00:00:00Z");
+    ck_assert_str_eq(summary.run[2].path, pm_path[1]);
+    const dp_past_case *item = &summary.item[0];
     ck_assert_str_eq(item->name, "tiny-plain");
     ck_assert_int_eq(item->last_good, 1);
     ck_assert_int_eq(item->first_bad, 2);
@@ -60,18 +60,18 @@ START_TEST(recordings_are_judged_by_the_oracle_and_ordered_by_the_time_of_their_
     ck_assert_int_eq(bad->failed_stages, 1);
     ck_assert_int_eq(bad->isolated_count, 0);
     ck_assert_ptr_nonnull(bad->plot.stage[0].row);
-    char *text = markdown_of(&story);
+    char *text = markdown_of(&summary);
     pm_holds(text, (const char *const[]){"first at `layers.1.attn.context`", "`tiny-plain` fails: 1 of 59",
                                          "The recording against `tiny-plain.h5`, stage by stage:", "1 divergent",
-                                         "The worst element, [3, ", "the bars of `tiny-plain.h5`",
+                                         "The worst element, [3, ", "the limits of `tiny-plain.h5`",
                                          "    dflash-parity compare oracles/tiny-plain.h5 ", NULL});
     free(text);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(without_an_oracle_the_first_recording_is_what_bits_are_held_against) {
-    dp_postmortem story;
+    dp_postmortem summary;
     rc_open("tiny-plain");
     add_b("run-a.h5", 1);
     add_b("run-b.h5", 2);
@@ -80,36 +80,36 @@ START_TEST(without_an_oracle_the_first_recording_is_what_bits_are_held_against) 
     add_b("run-d.h5", 4); /* as c, and so as bad as c */
     rc_open("tiny-plain");
     add_b("run-e.h5", 5);
-    pm_read(&story);
-    const dp_past_case *item = &story.item[0];
+    pm_read(&summary);
+    const dp_past_case *item = &summary.item[0];
     ck_assert_str_eq(item->name, "recordings");
     ck_assert_int_eq(item->last_good, 1);
     ck_assert_int_eq(item->first_bad, 2);
     ck_assert_int_eq(item->last_bad, 3);
     ck_assert_int_eq(item->good_again, 4);
-    const dp_past_recording *recording = &story.run[2].recording;
+    const dp_past_recording *recording = &summary.run[2].recording;
     ck_assert(recording->by_bits);
     int ulp = 0;
     for (int i = 0; i < recording->stage_count; i++) ulp += recording->stage[i].reached == DP_BITS_ULP;
     ck_assert_int_eq(ulp, 1);
-    char *text = markdown_of(&story), *page = NULL;
-    df_error err;
+    char *text = markdown_of(&summary), *page = NULL;
+    dflash_error err;
     pm_holds(text, (const char *const[]){"`recordings` does not give the bits of `run-a.h5`", "1 of 59 stages differ",
                                          "58 identical, 1 ulp",
                                          "1 of the 480 values of `layers.1.attn.norm` differ, the "
                                          "first at [0, 7]: ",
                                          "largest distance is ", NULL});
     free(text);
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     page_is_sound(page);
-    pm_holds(page, (const char *const[]){"aria-label=\"Share of the bar used", "(file)", "58 identical", NULL});
+    pm_holds(page, (const char *const[]){"aria-label=\"Share of the limit used", "(file)", "58 identical", NULL});
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(what_a_recording_holds_that_is_not_finite_fails_and_is_no_reference) {
-    dp_postmortem story;
+    dp_postmortem summary;
     rc_open("tiny-plain");
     add_b("run-a.h5", 1);
     int64_t count;
@@ -118,17 +118,17 @@ START_TEST(what_a_recording_holds_that_is_not_finite_fails_and_is_no_reference) 
     rc_put_values("layers.2.out", values);
     free(values);
     add_b("run-b.h5", 2);
-    pm_read(&story);
-    ck_assert_int_eq(story.item[0].first_bad, 1);
-    ck_assert_int_eq(story.item[0].in_run[1]->result.verdict, DP_FAIL);
-    char *text = markdown_of(&story), *page = NULL;
-    df_error err;
+    pm_read(&summary);
+    ck_assert_int_eq(summary.item[0].first_bad, 1);
+    ck_assert_int_eq(summary.item[0].in_run[1]->result.verdict, DP_FAIL);
+    char *text = markdown_of(&summary), *page = NULL;
+    dflash_error err;
     pm_holds(text, (const char *const[]){"first at `layers.2.out`", "1 are not finite", NULL});
     free(text);
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     page_is_sound(page);
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
     pm_options.order = DP_ORDER_GIVEN;
     snprintf(pm_path[0], SCRATCH_PATH, "%s", pm_path[1]);
     pm_count = 1;
@@ -137,51 +137,51 @@ START_TEST(what_a_recording_holds_that_is_not_finite_fails_and_is_no_reference) 
 END_TEST
 
 START_TEST(a_stage_that_a_recording_lacks_or_has_too_many_fails) {
-    dp_postmortem story;
+    dp_postmortem summary;
     rc_open("tiny-plain");
     add_b("run-a.h5", 1);
     sf_remove_link(RC_STAGE "layers.1.mlp.act");
     add_b("run-b.h5", 2);
-    pm_read(&story);
-    const dp_result *bad = &story.item[0].in_run[1]->result;
+    pm_read(&summary);
+    const dp_result *bad = &summary.item[0].in_run[1]->result;
     ck_assert_int_eq(bad->verdict, DP_FAIL);
     ck_assert_int_eq(bad->failed_stages, 1);
-    char *text = markdown_of(&story);
+    char *text = markdown_of(&summary);
     pm_holds(text, (const char *const[]){"began at `layers.1.mlp.act`", "not there in the shape expected",
                                          "1 that could not be compared", NULL});
     free(text);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
     rc_open("tiny-plain");
     const hid_t file = sf_edit(); /* logits, of a run without a head */
     ck_assert_int_ge(H5Ocopy(file, RC_STAGE "final", file, RC_STAGE "logits", H5P_DEFAULT, H5P_DEFAULT), 0);
     ck_assert_int_ge(H5Fclose(file), 0);
     add_b("run-b.h5", 2);
     pm_count = 2;
-    pm_read(&story);
-    bad = &story.item[0].in_run[1]->result;
+    pm_read(&summary);
+    bad = &summary.item[0].in_run[1]->result;
     ck_assert_int_eq(bad->verdict, DP_FAIL);
     ck_assert_int_eq(bad->failed_stages, 1);
     ck_assert_str_eq(bad->stage[bad->stage_count - 1].name, "logits");
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 /* Ids that a fault changes are told as tokens. */
 START_TEST(the_effect_on_the_tokens_is_told) {
-    dp_postmortem story;
+    dp_postmortem summary;
     rc_open("tiny-dspark");
     add_b("run-a.h5", 1);
     scratch_change_value(RC_STAGE "markov.tokens", 1, 0.0, 3.0);
     add_b("run-b.h5", 2);
     pm_options.oracle = "oracles/tiny-dspark.h5";
-    pm_read(&story);
-    char *text = markdown_of(&story);
+    pm_read(&summary);
+    char *text = markdown_of(&summary);
     pm_holds(text, (const char *const[]){"first at `markov.tokens`",
                                          "drafted tokens differs from the reference's, first at "
                                          "position 1: 3 instead of ",
                                          NULL});
     free(text);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -189,7 +189,7 @@ END_TEST
  */
 
 START_TEST(recordings_and_results_of_one_case_are_one_series) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_good(), day2, "aaaaaaa");
     pm_add(pm_bad("final"), day4, "bbbbbbb");
     rc_open("tiny-plain");
@@ -197,23 +197,23 @@ START_TEST(recordings_and_results_of_one_case_are_one_series) {
     rc_change("layers.1.attn.context", row_3, 1.02f, 0.0f);
     add_b("run-b.h5", 3);
     pm_options.oracle = oracle;
-    pm_read(&story);
-    ck_assert_int_eq(story.item_count, 1);
-    ck_assert_str_eq(story.item[0].name, "tiny-plain");
-    ck_assert_ptr_null(story.series);
-    ck_assert_int_eq(story.run[0].is_recording, true);
-    ck_assert_int_eq(story.run[3].is_recording, false);
-    ck_assert_int_eq(story.item[0].last_good, 1);
-    ck_assert_int_eq(story.item[0].first_bad, 2);
+    pm_read(&summary);
+    ck_assert_int_eq(summary.item_count, 1);
+    ck_assert_str_eq(summary.item[0].name, "tiny-plain");
+    ck_assert_ptr_null(summary.series);
+    ck_assert_int_eq(summary.run[0].is_recording, true);
+    ck_assert_int_eq(summary.run[3].is_recording, false);
+    ck_assert_int_eq(summary.item[0].last_good, 1);
+    ck_assert_int_eq(summary.item[0].first_bad, 2);
     dp_changes changes;
-    df_error err;
-    ck_assert_int_eq(dp_postmortem_changes(&story, &story.item[0], 1, 2, &changes, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_postmortem_changes(&summary, &summary.item[0], 1, 2, &changes, &err), DFLASH_OK);
     ck_assert_str_eq(pm_change(&changes, "checkpoint.tensors_sha256"), "none"); /* it did not change */
     ck_assert_str_eq(pm_change(&changes, "checkpoint.config_sha256"), "none");
     ck_assert_str_eq(pm_change(&changes, "oracle.sha256"), "none");
     ck_assert_str_eq(pm_change(&changes, "environment.gpu"), "none -> " DP_NOT_ON_RECORD);
     dp_changes_release(&changes);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -271,7 +271,7 @@ START_TEST(an_oracle_is_no_run_and_a_recording_is_no_oracle) {
     pm_options.oracle = rc_a;
     scratch_copy(rc_a, "other.h5");
     pm_options.oracle = scratch_path("other.h5", path);
-    pm_refused("postmortem.oracle", path, "no bars");
+    pm_refused("postmortem.oracle", path, "no limits");
     pm_options.oracle = "oracles/tiny-causal.h5";
     pm_refused("geometry.field.differs", pm_path[0], "tiny-causal");
 }
@@ -299,17 +299,17 @@ END_TEST
 
 /* An engine that says little of itself is not credited with facts. */
 START_TEST(facts_that_an_engine_does_not_give_are_not_on_record) {
-    dp_postmortem story;
+    dp_postmortem summary;
     dp_changes changes;
-    df_error err;
+    dflash_error err;
     rc_open("tiny-plain");
     scratch_edit_record("provenance", "engine", "{\"name\":\"other\",\"commit\":\"abc\"}");
     add_b("run-a.h5", 1);
     rc_change("final", only_7, 2.0f, 0.0f);
     scratch_edit_record("provenance", "engine", "{\"name\":\"other\",\"flags\":\"-O2\"}");
     add_b("run-b.h5", 2);
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_changes(&story, &story.item[0], 0, 1, &changes, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_changes(&summary, &summary.item[0], 0, 1, &changes, &err), DFLASH_OK);
     ck_assert_str_eq(pm_change(&changes, "environment.commit"), "abc -> " DP_NOT_ON_RECORD);
     ck_assert_str_eq(pm_change(&changes, "environment.flags"), DP_NOT_ON_RECORD " -> -O2");
     ck_assert_int_eq(changes.count, 2);
@@ -317,8 +317,8 @@ START_TEST(facts_that_an_engine_does_not_give_are_not_on_record) {
                                                     "backend", "isa", NULL});
     dp_changes_release(&changes);
     char name[DP_RUN_NAME];
-    ck_assert_str_eq(dp_past_run_name(&story.run[1], name), "run-b.h5 recorded 2026-01-02T00:00:00Z");
-    dp_postmortem_release(&story);
+    ck_assert_str_eq(dp_past_run_name(&summary.run[1], name), "run-b.h5 recorded 2026-01-02T00:00:00Z");
+    dp_postmortem_release(&summary);
 }
 END_TEST
 

@@ -48,97 +48,97 @@ static void close_repository(void) {
     scratch_close();
 }
 
-static char *markdown_of(const dp_postmortem *story) {
+static char *markdown_of(const dp_postmortem *summary) {
     char *text = NULL;
-    df_error err = {.message = ""};
-    ck_assert_msg(dp_postmortem_markdown(story, &text, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {.message = ""};
+    ck_assert_msg(dp_postmortem_markdown(summary, &text, &err) == DFLASH_OK, "%s", err.message);
     return text;
 }
 
 START_TEST(runs_follow_their_commits_and_runs_of_one_commit_their_time) {
-    dp_postmortem story;
+    dp_postmortem summary;
     pm_add(pm_bad("final"), day1, revision[2]); /* run first, built last */
     pm_add(pm_good(), day4, revision[0]);
     pm_add(pm_good(), day3, revision[1]);
     pm_add(pm_good(), day2, revision[1]);
-    pm_read(&story);
+    pm_read(&summary);
     static const int order[] = {1, 3, 2, 0};
-    for (int r = 0; r < 4; r++) ck_assert_str_eq(story.run[r].path, pm_path[order[r]]);
-    ck_assert_int_eq(story.item[0].last_good, 2);
-    ck_assert_int_eq(story.item[0].first_bad, 3);
-    ck_assert_str_eq(story.run[3].commit.subject, "two");
-    char *text = markdown_of(&story);
+    for (int r = 0; r < 4; r++) ck_assert_str_eq(summary.run[r].path, pm_path[order[r]]);
+    ck_assert_int_eq(summary.item[0].last_good, 2);
+    ck_assert_int_eq(summary.item[0].first_bad, 3);
+    ck_assert_str_eq(summary.run[3].commit.subject, "two");
+    char *text = markdown_of(&summary);
     pm_holds(text,
              (const char *const[]){"in order of revision", "1 commit after the last good run's", "` `two`", NULL});
     ck_assert_ptr_null(strstr(text, "pipe"));
     free(text);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
     pm_options.order = DP_ORDER_TIME;
-    pm_read(&story); /* the same runs by time are another story */
-    ck_assert_str_eq(story.run[0].path, pm_path[0]);
-    ck_assert_int_eq(story.item[0].last_good, -1);
-    dp_postmortem_release(&story);
+    pm_read(&summary); /* the same runs by time are another story */
+    ck_assert_str_eq(summary.run[0].path, pm_path[0]);
+    ck_assert_int_eq(summary.item[0].last_good, -1);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(the_commits_between_good_and_bad_are_listed_oldest_first) {
-    dp_postmortem story;
+    dp_postmortem summary;
     dp_past_commits commits;
-    df_error err;
+    dflash_error err;
     char *page = NULL;
     pm_add(pm_good(), day1, revision[0]);
     pm_add(pm_bad("final"), day2, revision[2]);
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_commits(&story, 0, 1, &commits, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_commits(&summary, 0, 1, &commits, &err), DFLASH_OK);
     ck_assert(commits.known);
     ck_assert_int_eq(commits.count, 2);
     ck_assert_int_eq(commits.left_behind, 0);
     ck_assert_str_eq(commits.commit[0].subject, "one | pipe");
     ck_assert_str_eq(commits.commit[1].subject, "two");
     dp_past_commits_release(&commits);
-    char *text = markdown_of(&story);
+    char *text = markdown_of(&summary);
     pm_holds(text, (const char *const[]){"2 commits after the last good run's", "one \\| pipe", NULL});
     free(text);
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     page_is_sound(page);
     pm_holds(page, (const char *const[]){"<h3>Commits between them</h3>", "</code> one | pipe</li>", NULL});
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
     pm_options.repository = NULL;
     pm_options.order = DP_ORDER_TIME;
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_commits(&story, 0, 1, &commits, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_commits(&summary, 0, 1, &commits, &err), DFLASH_OK);
     ck_assert(!commits.known);
     dp_past_commits_release(&commits);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(a_bad_run_on_another_branch_is_said_to_be_no_descendant) {
-    dp_postmortem story;
+    dp_postmortem summary;
     dp_past_commits commits;
-    df_error err;
+    dflash_error err;
     pm_options.order = DP_ORDER_TIME;
     pm_add(pm_good(), day1, revision[2]);
     pm_add(pm_bad("final"), day2, revision[3]);
-    pm_read(&story);
-    ck_assert_int_eq(dp_postmortem_commits(&story, 0, 1, &commits, &err), DF_OK);
+    pm_read(&summary);
+    ck_assert_int_eq(dp_postmortem_commits(&summary, 0, 1, &commits, &err), DFLASH_OK);
     ck_assert_int_eq(commits.count, 1);
     ck_assert_int_eq(commits.left_behind, 1);
     dp_past_commits_release(&commits);
-    char *text = markdown_of(&story);
+    char *text = markdown_of(&summary);
     pm_holds(text,
              (const char *const[]){"does not descend from the last good run's: 1 commit is only in its history, and 1",
                                    "three", NULL});
     free(text);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
 START_TEST(builds_that_were_not_of_their_commit_alone_are_marked) {
-    dp_postmortem story;
+    dp_postmortem summary;
     char name[DP_RUN_NAME], *page = NULL;
-    df_error err;
+    dflash_error err;
     pm_add(pm_good(), day1, revision[1]);
     pm_add(pm_bad("final"), day2, revision[1]);
     for (int i = 0; i < 2; i++) {
@@ -152,18 +152,18 @@ START_TEST(builds_that_were_not_of_their_commit_alone_are_marked) {
         result_write(document, file, path);
         cJSON_Delete(document);
     }
-    pm_read(&story);
-    ck_assert_ptr_null(strchr(dp_past_run_name(&story.run[0], name), '+'));
-    ck_assert_ptr_nonnull(strchr(dp_past_run_name(&story.run[1], name), '+'));
-    char *text = markdown_of(&story);
+    pm_read(&summary);
+    ck_assert_ptr_null(strchr(dp_past_run_name(&summary.run[0], name), '+'));
+    ck_assert_ptr_nonnull(strchr(dp_past_run_name(&summary.run[1], name), '+'));
+    char *text = markdown_of(&summary);
     pm_holds(text, (const char *const[]){"| `environment.dirty` | `false` | `true` |",
                                          "The first bad run was built from a tree that differed", "of the same commit",
                                          NULL});
     free(text);
-    ck_assert_int_eq(dp_postmortem_html(&story, NULL, &page, &err), DF_OK);
+    ck_assert_int_eq(dp_postmortem_html(&summary, NULL, &page, &err), DFLASH_OK);
     pm_holds(page, (const char *const[]){"</code> dirty", NULL});
     free(page);
-    dp_postmortem_release(&story);
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -181,10 +181,10 @@ START_TEST(a_commit_that_the_repository_does_not_know_is_refused_by_file_and_nam
         pm_refused("postmortem.commit", pm_path[1], unknown[_i].mention);
         return;
     }
-    dp_postmortem story;
-    pm_read(&story);
-    ck_assert_str_eq(story.run[1].commit.hash, "");
-    dp_postmortem_release(&story);
+    dp_postmortem summary;
+    pm_read(&summary);
+    ck_assert_str_eq(summary.run[1].commit.hash, "");
+    dp_postmortem_release(&summary);
 }
 END_TEST
 
@@ -196,7 +196,7 @@ START_TEST(what_is_no_repository_is_refused) {
 END_TEST
 
 START_TEST(recordings_and_results_are_ordered_by_revision_together) {
-    dp_postmortem story;
+    dp_postmortem summary;
     char path[SCRATCH_PATH], engine[64];
     pm_add(pm_good(), day2, revision[1]);
     pm_add(pm_good(), day1, revision[0]);
@@ -206,11 +206,11 @@ START_TEST(recordings_and_results_are_ordered_by_revision_together) {
     scratch_copy(sf_path, "b.h5");
     pm_add_file(scratch_path("b.h5", path));
     pm_options.oracle = "oracles/tiny-plain.h5";
-    pm_read(&story);
-    ck_assert_str_eq(story.run[0].path, pm_path[1]);
-    ck_assert_str_eq(story.run[1].path, pm_path[0]);
-    ck_assert_str_eq(story.run[2].path, pm_path[2]);
-    dp_postmortem_release(&story);
+    pm_read(&summary);
+    ck_assert_str_eq(summary.run[0].path, pm_path[1]);
+    ck_assert_str_eq(summary.run[1].path, pm_path[0]);
+    ck_assert_str_eq(summary.run[2].path, pm_path[2]);
+    dp_postmortem_release(&summary);
     child_expect(CHILD("postmortem", pm_path[0], pm_path[1], "--order", "revision", "--repo", repository), 0,
                  "in order of revision", "");
 }

@@ -21,8 +21,9 @@ enum { PAIR_ROWS = 3, PAIR_COLUMNS = 4, PAIR_VALUES = PAIR_ROWS * PAIR_COLUMNS }
 static dp_recording left, right;
 static dp_pair pair;
 
-static void add_rows(dp_recording *to, df_stage stage, int layer, int rows, const float *values) {
-    const df_stage_view view = {.stage = stage, .layer = layer, .rank = 2, .dim = {rows, PAIR_COLUMNS}, .f32 = values};
+static void add_rows(dp_recording *to, dflash_stage stage, int layer, int rows, const float *values) {
+    const dflash_stage_view view = {
+        .stage = stage, .layer = layer, .rank = 2, .dim = {rows, PAIR_COLUMNS}, .f32 = values};
     dp_recording_add(to, &view);
 }
 
@@ -30,8 +31,8 @@ static void setup(void) {
     const float values[PAIR_VALUES] = {1, -2, 3, 0, 5, 6, -7, 8, 9, 10, 11, 12};
     left = right = (dp_recording){.stage = NULL};
     pair = (dp_pair){.stage = NULL};
-    add_rows(&left, DF_STAGE_MLP_NORM, 0, PAIR_ROWS, values);
-    add_rows(&right, DF_STAGE_MLP_NORM, 0, PAIR_ROWS, values);
+    add_rows(&left, DFLASH_STAGE_MLP_NORM, 0, PAIR_ROWS, values);
+    add_rows(&right, DFLASH_STAGE_MLP_NORM, 0, PAIR_ROWS, values);
 }
 
 static void teardown(void) {
@@ -41,8 +42,8 @@ static void teardown(void) {
 }
 
 static void compare(dp_pair_rule rule) {
-    df_error err;
-    ck_assert_int_eq(dp_pair_compare(&left, &right, rule, NULL, &pair, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_pair_compare(&left, &right, rule, NULL, &pair, &err), DFLASH_OK);
 }
 
 static const struct {
@@ -102,13 +103,13 @@ END_TEST
 
 START_TEST(a_stage_on_one_side_alone_is_lacking_on_either_side) {
     const float values[PAIR_VALUES] = {0};
-    add_rows(&right, DF_STAGE_FINAL, -1, PAIR_ROWS, values);
+    add_rows(&right, DFLASH_STAGE_FINAL, -1, PAIR_ROWS, values);
     compare(DP_PAIR_WHOLE);
     ck_assert_str_eq(dp_pair_first(&pair)->name, "final");
     ck_assert(dp_pair_first(&pair)->lacking);
     dp_pair_release(&pair);
-    add_rows(&left, DF_STAGE_FINAL, -1, PAIR_ROWS, values);
-    add_rows(&left, DF_STAGE_MLP_UP, 0, PAIR_ROWS, values);
+    add_rows(&left, DFLASH_STAGE_FINAL, -1, PAIR_ROWS, values);
+    add_rows(&left, DFLASH_STAGE_MLP_UP, 0, PAIR_ROWS, values);
     compare(DP_PAIR_WHOLE);
     ck_assert_str_eq(dp_pair_first(&pair)->name, "layers.0.mlp.up");
     dp_pair_release(&pair);
@@ -120,8 +121,8 @@ END_TEST
 START_TEST(other_rows_are_lacking_unless_a_round_shows_the_last_ones) {
     const float values[2 * PAIR_VALUES] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
                                            13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24};
-    add_rows(&left, DF_STAGE_ATTN_V, 1, 2 * PAIR_ROWS, values);
-    add_rows(&right, DF_STAGE_ATTN_V, 1, PAIR_ROWS, values + PAIR_VALUES);
+    add_rows(&left, DFLASH_STAGE_ATTN_V, 1, 2 * PAIR_ROWS, values);
+    add_rows(&right, DFLASH_STAGE_ATTN_V, 1, PAIR_ROWS, values + PAIR_VALUES);
     compare(DP_PAIR_ROUND);
     ck_assert(dp_pair_passes(&pair));
     dp_pair_release(&pair);
@@ -154,8 +155,8 @@ END_TEST
 
 static dp_digest_list digests_of(const dp_recording *run, const char *name) {
     dp_digest_list list = {.item = NULL};
-    df_error err;
-    ck_assert_int_eq(dp_digests_add(&list, name, run, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_digests_add(&list, name, run, &err), DFLASH_OK);
     return list;
 }
 
@@ -195,9 +196,9 @@ END_TEST
 
 START_TEST(a_run_that_holds_a_nan_leaves_no_digests) {
     dp_digest_list list = {.item = NULL};
-    df_error err;
+    dflash_error err;
     left.stage[0].value[0] = NAN;
-    ck_assert_int_eq(dp_digests_add(&list, "case", &left, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_digests_add(&list, "case", &left, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "digests.nonfinite");
     dp_digest_list_release(&list);
 }
@@ -205,15 +206,15 @@ END_TEST
 
 START_TEST(digests_written_and_read_again_agree_and_a_missing_or_extra_stage_does_not) {
     char path[SCRATCH_PATH];
-    df_error err;
+    dflash_error err;
     const float values[PAIR_VALUES] = {0};
     scratch_open();
     dp_digest_list run = digests_of(&left, "case"), file;
-    ck_assert_int_eq(dp_digests_write(scratch_path("digests.json", path), &run, &err), DF_OK);
-    ck_assert_int_eq(dp_digests_read(path, &file, &err), DF_OK);
+    ck_assert_int_eq(dp_digests_write(scratch_path("digests.json", path), &run, &err), DFLASH_OK);
+    ck_assert_int_eq(dp_digests_read(path, &file, &err), DFLASH_OK);
     dp_digest_comparison c = compare_lists(&run, &file);
     ck_assert(c.compared == 1 && c.differing == 0 && c.missing == 0 && c.extra == 0);
-    add_rows(&right, DF_STAGE_FINAL, -1, PAIR_ROWS, values);
+    add_rows(&right, DFLASH_STAGE_FINAL, -1, PAIR_ROWS, values);
     dp_digest_list more = digests_of(&right, "case"), other = digests_of(&left, "other");
     c = compare_lists(&more, &file);
     ck_assert(c.compared == 1 && c.differing == 0 && c.missing == 0 && c.extra == 1);
@@ -253,11 +254,11 @@ enum { MALFORMED = sizeof malformed / sizeof *malformed };
 
 START_TEST(a_file_of_digests_that_is_none_is_refused) {
     char path[SCRATCH_PATH];
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     dp_digest_list list;
     scratch_open();
     scratch_write_text("digests.json", malformed[_i].text);
-    ck_assert_int_eq(dp_digests_read(scratch_path("digests.json", path), &list, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_digests_read(scratch_path("digests.json", path), &list, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, malformed[_i].code);
     ck_assert_ptr_null(list.item);
     scratch_close();

@@ -44,8 +44,8 @@ START_TEST(one_case_prints_every_arm_and_passes) {
 END_TEST
 
 START_TEST(a_filter_that_matches_nothing_compares_nothing) {
-    child_expect(CHILD("identity", "--case", "tiny-plain", "-k", "no.arm"), 5, "NOTHING COMPARED: 0 of 1 cases",
-                 "-k 'no.arm' matches no arm");
+    child_expect(CHILD("identity", "--case", "tiny-plain", "-k", "no.variant"), 5, "NOTHING COMPARED: 0 of 1 cases",
+                 "-k 'no.variant' matches no variant");
     child_expect(CHILD("identity", "--case", "no-case"), 5, "NOTHING COMPARED: 0 of 0 cases", "no case is chosen");
     child_expect(CHILD("identity", "--case", "no-case", "--list"), 5, "", "is chosen");
     child_expect(CHILD("identity", "--case", "tiny-p*n", "--list", "-k", "history.*"), 0,
@@ -85,9 +85,9 @@ START_TEST(json_holds_every_arm_and_every_stage) {
     cJSON *result = child_json(CHILD("identity", "--case", "tiny-plain", "-k", "round.all", "--json"), 0);
     ck_assert_str_eq(child_text(result, "schema"), "dflash-parity-identity");
     const cJSON *item = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(result, "cases"), 0);
-    const cJSON *arm = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(item, "arms"), 0);
-    ck_assert_str_eq(child_text(arm, "state"), "identical");
-    const cJSON *stages = cJSON_GetObjectItemCaseSensitive(arm, "stages");
+    const cJSON *variant = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(item, "arms"), 0);
+    ck_assert_str_eq(child_text(variant, "state"), "identical");
+    const cJSON *stages = cJSON_GetObjectItemCaseSensitive(variant, "stages");
     ck_assert_int_eq(cJSON_GetArraySize(stages), 57);
     ck_assert_str_eq(child_text(cJSON_GetArrayItem(stages, 0), "name"), "kv.k");
     ck_assert_str_eq(child_text(cJSON_GetArrayItem(stages, 0), "class"), "identical");

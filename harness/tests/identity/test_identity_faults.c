@@ -1,6 +1,6 @@
 /*
- * test_identity_faults.c - drafters with a fault that no tolerance would show: each is caught by the arm that exists
- * for it, at the right stage, and a failing history is reported by its smallest form.
+ * test_identity_faults.c - drafters with a fault that no tolerance would show: each is caught by the variant that
+ * exists for it, at the right stage, and a failing history is reported by its smallest form.
  *
  * Faults are planted through the hooks of `identity`: in the table of operations and in the cache under test.
  */
@@ -35,7 +35,7 @@ typedef enum fault {
 enum { LARGEST_TABLE = 1 << 16 };
 static struct {
     fault fault;
-    df_draft *draft;
+    dflash_draft *draft;
     const df_ops *own;
     df_ops spoilt;
     bool ingesting, drafting;
@@ -43,7 +43,7 @@ static struct {
     int32_t dropped;
     int first_rows; /* of the first ingest of a cache; tables below are its */
     float cos[LARGEST_TABLE], sin[LARGEST_TABLE];
-} plant;
+} injection;
 
 /* y = W x in another order: segments of `segment` terms, one after another. */
 static void other_order(const df_matrix *w, const float *x, int rows, int64_t segment, float *y) {
@@ -65,59 +65,60 @@ static void other_order(const df_matrix *w, const float *x, int rows, int64_t se
     free(row);
 }
 
-static df_status spoilt_matmul(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
-                               float *y, df_error *err) {
-    const df_status status = plant.own->matmul(engine, w, bias, x, rows, y, err);
+static dflash_status spoilt_matmul(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x,
+                                   int rows, float *y, dflash_error *err) {
+    const dflash_status status = injection.own->matmul(engine, w, bias, x, rows, y, err);
     if (rows == 0) return status;
-    if (plant.fault == ONE_ROW_KERNEL && rows == 1) other_order(w, x, rows, 16, y);
-    if (plant.fault == ROWS_DEPENDENT) other_order(w, x, rows, 8 + rows % 7, y);
-    if (plant.fault == PROBE_PERTURBS && plant.draft->observe != NULL) y[0] += 0.125f;
-    if (plant.fault == IGNORES_A_ROW && rows >= 3) memset(y + (int64_t)(rows - 1) * w->out, 0xff, (size_t)w->out * 4);
+    if (injection.fault == ONE_ROW_KERNEL && rows == 1) other_order(w, x, rows, 16, y);
+    if (injection.fault == ROWS_DEPENDENT) other_order(w, x, rows, 8 + rows % 7, y);
+    if (injection.fault == PROBE_PERTURBS && injection.draft->observe != NULL) y[0] += 0.125f;
+    if (injection.fault == IGNORES_A_ROW && rows >= 3)
+        memset(y + (int64_t)(rows - 1) * w->out, 0xff, (size_t)w->out * 4);
     return status;
 }
 
-static df_status spoilt_rope(df_engine *engine, const float *x, const float *cos_table, const float *sin_table,
-                             int rows, int heads, int head_dim, int rotary_dim, float *y, df_error *err) {
+static dflash_status spoilt_rope(dflash_engine *engine, const float *x, const float *cos_table, const float *sin_table,
+                                 int rows, int heads, int head_dim, int rotary_dim, float *y, dflash_error *err) {
     const size_t table = (size_t)rows * (size_t)rotary_dim / 2;
-    if (plant.fault == RAW_KEYS && plant.ingesting) {
+    if (injection.fault == RAW_KEYS && injection.ingesting) {
         memcpy(y, x, (size_t)rows * (size_t)heads * (size_t)head_dim * sizeof *y);
-        return DF_OK;
+        return DFLASH_OK;
     }
-    if (plant.fault == STALE_POSITIONS && plant.ingesting) {
+    if (injection.fault == STALE_POSITIONS && injection.ingesting) {
         ck_assert_uint_le(table, LARGEST_TABLE);
-        if (plant.held == 0) {
-            memcpy(plant.cos, cos_table, table * sizeof *plant.cos);
-            memcpy(plant.sin, sin_table, table * sizeof *plant.sin);
-            plant.first_rows = rows;
-        } else if (rows <= plant.first_rows) {
-            cos_table = plant.cos;
-            sin_table = plant.sin;
+        if (injection.held == 0) {
+            memcpy(injection.cos, cos_table, table * sizeof *injection.cos);
+            memcpy(injection.sin, sin_table, table * sizeof *injection.sin);
+            injection.first_rows = rows;
+        } else if (rows <= injection.first_rows) {
+            cos_table = injection.cos;
+            sin_table = injection.sin;
         }
     }
-    return plant.own->rope(engine, x, cos_table, sin_table, rows, heads, head_dim, rotary_dim, y, err);
+    return injection.own->rope(engine, x, cos_table, sin_table, rows, heads, head_dim, rotary_dim, y, err);
 }
 
-static df_status spoilt_attention(df_engine *engine, const df_attention_args *args, df_error *err) {
-    const df_status status = plant.own->attention(engine, args, err);
-    if (plant.fault == READS_PADDING && plant.drafting)
+static dflash_status spoilt_attention(dflash_engine *engine, const df_attention_args *args, dflash_error *err) {
+    const dflash_status status = injection.own->attention(engine, args, err);
+    if (injection.fault == READS_PADDING && injection.drafting)
         args->out[0] += 0.0f * args->v[(int64_t)args->keys * args->n_kv_heads * args->head_dim];
     return status;
 }
 
-static void opened(df_draft *draft, void *user) {
+static void opened(dflash_draft *draft, void *user) {
     (void)user;
-    plant.draft = draft;
-    plant.own = draft->engine->ops;
-    plant.spoilt = *plant.own;
-    plant.spoilt.matmul = spoilt_matmul;
-    plant.spoilt.rope = spoilt_rope;
-    plant.spoilt.attention = spoilt_attention;
-    if (plant.fault == EMPTY_ROUND) plant.spoilt.round = op_empty_round;
-    draft->engine->ops = &plant.spoilt;
+    injection.draft = draft;
+    injection.own = draft->engine->ops;
+    injection.spoilt = *injection.own;
+    injection.spoilt.matmul = spoilt_matmul;
+    injection.spoilt.rope = spoilt_rope;
+    injection.spoilt.attention = spoilt_attention;
+    if (injection.fault == EMPTY_ROUND) injection.spoilt.round = op_empty_round;
+    draft->engine->ops = &injection.spoilt;
 }
 
 /* Old rows went: so do more, until fewer are left than the next query can see. */
-static void drop_more(df_kv *kv) {
+static void drop_more(dflash_kv *kv) {
     const int least = df_kv_window(kv) - 2, drop = kv->len - least;
     const size_t width = (size_t)(df_kv_row(kv, kv->k, 0, 1) - df_kv_row(kv, kv->k, 0, 0));
     if (drop <= 0) return;
@@ -138,19 +139,20 @@ static void next_bits(float *value) {
     memcpy(value, &bits, sizeof bits);
 }
 
-static void stepped(df_kv *kv, char kind, bool before, void *user) {
+static void stepped(dflash_kv *kv, char kind, bool before, void *user) {
     (void)user;
-    plant.ingesting = before && kind == 'i';
-    plant.drafting = before && kind == 'd';
+    injection.ingesting = before && kind == 'i';
+    injection.drafting = before && kind == 'd';
     if (!before) {
-        if (plant.fault == NOT_CROPPED && kind == 't') kv->len = plant.held;
-        if (plant.fault == ONE_SHORT && kind == 'i') kv->len--;
-        if (plant.fault == BLOCK_COMMITTED && kind == 'd') kv->len += kv->draft->config.block;
-        if (plant.fault == GREEDY_RING && kind == 'i' && kv->dropped != plant.dropped) drop_more(kv);
-        if (plant.fault == MOVE_LOSES_A_BIT && kind == 'x' && kv->len > 0) next_bits(df_kv_row(kv, kv->v, 1, 0) + 3);
+        if (injection.fault == NOT_CROPPED && kind == 't') kv->len = injection.held;
+        if (injection.fault == ONE_SHORT && kind == 'i') kv->len--;
+        if (injection.fault == BLOCK_COMMITTED && kind == 'd') kv->len += kv->draft->config.block;
+        if (injection.fault == GREEDY_RING && kind == 'i' && kv->dropped != injection.dropped) drop_more(kv);
+        if (injection.fault == MOVE_LOSES_A_BIT && kind == 'x' && kv->len > 0)
+            next_bits(df_kv_row(kv, kv->v, 1, 0) + 3);
     }
-    plant.held = kv->len;
-    plant.dropped = kv->dropped;
+    injection.held = kv->len;
+    injection.dropped = kv->dropped;
 }
 
 static const dp_identity_hooks hooks = {.opened = opened, .step = stepped};
@@ -162,16 +164,16 @@ static void run(fault what, const char *name, const char *filter) {
     snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", name);
     snprintf(oracle, sizeof oracle, "oracles/%s.h5", name);
     const dp_identity_options options = {.filter = filter, .seed = 3, .schedules = 40, .threads = 1, .hooks = &hooks};
-    plant.fault = what;
-    dp_identity_case(name, checkpoint, oracle, DF_PRECISION_STORED, &options, NULL, &result);
+    injection.fault = what;
+    dp_identity_case(name, checkpoint, oracle, DFLASH_PRECISION_STORED, &options, NULL, &result);
     ck_assert_msg(result.verdict != DP_REFUSED && result.verdict != DP_ERROR, "%s", result.error.message);
-    ck_assert_int_eq(result.arm_count, 1);
+    ck_assert_int_eq(result.variant_count, 1);
 }
 
-/* What catches a fault: the arm, the first stage, and for histories the smallest schedule. */
+/* What catches a fault: the variant, the first stage, and for histories the smallest schedule. */
 static const struct {
     fault fault;
-    const char *name, *arm, *stage, *smallest;
+    const char *name, *variant, *stage, *smallest;
 } caught[] = {
     {ONE_ROW_KERNEL, "tiny-plain", "ingest.chunk1", "kv.k", NULL},
     {ONE_ROW_KERNEL, "tiny-plain", "history.random", "kv.k", "i1 i1 d"},
@@ -202,16 +204,16 @@ static const struct {
 enum { CAUGHT = sizeof caught / sizeof *caught };
 
 START_TEST(a_planted_fault_is_caught_at_its_first_stage_by_the_smallest_history) {
-    run(caught[_i].fault, caught[_i].name, caught[_i].arm);
-    const dp_outcome *arm = &result.arm[0];
-    const dp_pair_stage *first = dp_pair_first(&arm->pair);
+    run(caught[_i].fault, caught[_i].name, caught[_i].variant);
+    const dp_outcome *variant = &result.variant[0];
+    const dp_pair_stage *first = dp_pair_first(&variant->pair);
     ck_assert_int_eq(result.verdict, DP_FAIL);
-    ck_assert_int_eq(arm->state, DP_OUTCOME_DIFFERS);
+    ck_assert_int_eq(variant->state, DP_OUTCOME_DIFFERS);
     ck_assert_ptr_nonnull(first);
     ck_assert_str_eq(first->name, caught[_i].stage);
-    if (strncmp(caught[_i].arm, "history", 7) == 0) {
-        ck_assert_ptr_nonnull(arm->replay);
-        if (caught[_i].smallest != NULL) ck_assert_str_eq(arm->replay, caught[_i].smallest);
+    if (strncmp(caught[_i].variant, "history", 7) == 0) {
+        ck_assert_ptr_nonnull(variant->replay);
+        if (caught[_i].smallest != NULL) ck_assert_str_eq(variant->replay, caught[_i].smallest);
     }
     dp_identity_release(&result);
 }
@@ -219,19 +221,19 @@ END_TEST
 
 START_TEST(a_ring_that_keeps_too_few_rows_is_reported_with_a_small_cache) {
     run(GREEDY_RING, "tiny-dflash2", "history.random");
-    ck_assert_msg(result.arm[0].replay[0] == 'c', "%s", result.arm[0].replay);
-    ck_assert_uint_lt(strlen(result.arm[0].replay), 24);
+    ck_assert_msg(result.variant[0].replay[0] == 'c', "%s", result.variant[0].replay);
+    ck_assert_uint_lt(strlen(result.variant[0].replay), 24);
     dp_identity_release(&result);
 }
 END_TEST
 
 START_TEST(hooks_that_plant_nothing_leave_every_arm_identical) {
-    static const char *const arms[] = {"round.all", "ingest.chunk1", "history.random",
-                                       "rows.nan",  "cache.moved",   "rows.permuted"};
-    for (size_t i = 0; i < sizeof arms / sizeof *arms; i++) {
-        run(NONE, "tiny-dflash2", arms[i]);
+    static const char *const variants[] = {"round.all", "ingest.chunk1", "history.random",
+                                           "rows.nan",  "cache.moved",   "rows.permuted"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        run(NONE, "tiny-dflash2", variants[i]);
         ck_assert_int_eq(result.verdict, DP_PASS);
-        ck_assert_int_gt(dp_pair_compared(&result.arm[0].pair), 1000);
+        ck_assert_int_gt(dp_pair_compared(&result.variant[0].pair), 1000);
         dp_identity_release(&result);
     }
 }
@@ -239,17 +241,17 @@ END_TEST
 
 START_TEST(an_infinitesimal_fault_has_the_class_ulp_and_a_large_one_is_divergent) {
     run(MOVE_LOSES_A_BIT, "tiny-plain", "cache.moved");
-    const dp_pair_stage *first = dp_pair_first(&result.arm[0].pair);
+    const dp_pair_stage *first = dp_pair_first(&result.variant[0].pair);
     ck_assert_int_eq(first->reached, DP_BITS_ULP);
-    ck_assert_uint_eq(first->ulp, 2); /* the arm moves twice */
+    ck_assert_uint_eq(first->ulp, 2); /* the variant moves twice */
     ck_assert_int_eq(first->differing, 1);
     ck_assert_uint_eq(first->bits[1] - first->bits[0], 2);
     dp_identity_release(&result);
     run(RAW_KEYS, "tiny-plain", "round.all");
-    ck_assert_int_eq(dp_pair_first(&result.arm[0].pair)->reached, DP_BITS_DIVERGENT);
+    ck_assert_int_eq(dp_pair_first(&result.variant[0].pair)->reached, DP_BITS_DIVERGENT);
     dp_identity_release(&result);
     run(ONE_ROW_KERNEL, "tiny-plain", "ingest.chunk1"); /* other roundings of the same sums */
-    ck_assert_int_eq(dp_pair_class(&result.arm[0].pair), DP_BITS_ENVELOPE);
+    ck_assert_int_eq(dp_pair_class(&result.variant[0].pair), DP_BITS_ENVELOPE);
     dp_identity_release(&result);
 }
 END_TEST

@@ -9,8 +9,8 @@
 
 static dp_schedule parsed(const char *text) {
     dp_schedule schedule;
-    df_error err;
-    ck_assert_msg(dp_schedule_parse(text, &schedule, &err) == DF_OK, "%s", err.message);
+    dflash_error err;
+    ck_assert_msg(dp_schedule_parse(text, &schedule, &err) == DFLASH_OK, "%s", err.message);
     return schedule;
 }
 
@@ -59,8 +59,8 @@ enum { REFUSED = sizeof refused / sizeof *refused };
 
 START_TEST(a_schedule_that_cannot_be_run_is_refused) {
     dp_schedule schedule;
-    df_error err = {.status = DF_OK};
-    ck_assert_int_eq(dp_schedule_parse(refused[_i].text, &schedule, &err), DF_ERR_ARGUMENT);
+    dflash_error err = {.status = DFLASH_OK};
+    ck_assert_int_eq(dp_schedule_parse(refused[_i].text, &schedule, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, refused[_i].code);
     ck_assert_ptr_null(schedule.step);
 }
@@ -70,11 +70,11 @@ START_TEST(random_schedules_are_possible_differ_and_hold_every_kind_of_step) {
     const dp_schedule_plan plan = {.block = 5, .window = 16, .rounds = 12};
     int seen[128] = {0}, narrow = 0, distinct = 0;
     char *before = NULL;
-    df_error err;
+    dflash_error err;
     for (uint64_t seed = 0; seed < 300; seed++) {
         dp_schedule schedule, again;
-        ck_assert_int_eq(dp_schedule_random(&plan, seed, &schedule, &err), DF_OK);
-        ck_assert_int_eq(dp_schedule_random(&plan, seed, &again, &err), DF_OK);
+        ck_assert_int_eq(dp_schedule_random(&plan, seed, &schedule, &err), DFLASH_OK);
+        ck_assert_int_eq(dp_schedule_random(&plan, seed, &again, &err), DFLASH_OK);
         const dp_schedule_size size = dp_schedule_measure(&schedule);
         ck_assert(size.possible);
         ck_assert_int_eq(size.drafts, 12);
@@ -159,13 +159,14 @@ enum { PREDICATES = sizeof predicates / sizeof *predicates, FROM_RANDOM = 40 };
 START_TEST(a_failing_schedule_shrinks_to_the_smallest_that_fails) {
     const dp_schedule_plan plan = {.block = 5, .window = 16, .rounds = 12};
     int failing = 0;
-    df_error err;
+    dflash_error err;
     for (uint64_t seed = 0; seed < FROM_RANDOM; seed++) {
         dp_schedule schedule;
         int calls = 0;
-        ck_assert_int_eq(dp_schedule_random(&plan, seed, &schedule, &err), DF_OK);
+        ck_assert_int_eq(dp_schedule_random(&plan, seed, &schedule, &err), DFLASH_OK);
         if (predicates[_i].fails(&schedule, NULL)) {
-            ck_assert_int_eq(dp_schedule_shrink(&schedule, predicates[_i].fails, NULL, 100000, &calls, &err), DF_OK);
+            ck_assert_int_eq(dp_schedule_shrink(&schedule, predicates[_i].fails, NULL, 100000, &calls, &err),
+                             DFLASH_OK);
             assert_text(&schedule, predicates[_i].minimal);
             failing++;
         }
@@ -190,14 +191,14 @@ static bool never(const dp_schedule *schedule, void *user) {
 START_TEST(the_predicate_sees_possible_schedules_only_and_no_more_than_the_budget) {
     dp_schedule schedule = parsed("c40 i5 d i5 t2 d i5 t3 d x i1 t1 d");
     int calls = 0, seen = 0;
-    df_error err;
-    ck_assert_int_eq(dp_schedule_shrink(&schedule, always, &seen, 1000, &calls, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_schedule_shrink(&schedule, always, &seen, 1000, &calls, &err), DFLASH_OK);
     ck_assert_int_eq(seen, calls);
     assert_text(&schedule, "d");
     dp_schedule_release(&schedule);
     schedule = parsed("c40 i5 d i5 t2 d i5 t3 d x i1 t1 d");
     seen = 0;
-    ck_assert_int_eq(dp_schedule_shrink(&schedule, never, &seen, 7, &calls, &err), DF_OK);
+    ck_assert_int_eq(dp_schedule_shrink(&schedule, never, &seen, 7, &calls, &err), DFLASH_OK);
     ck_assert_int_eq(calls, 7);
     ck_assert_int_eq(seen, 7);
     assert_text(&schedule, "c40 i5 d i5 t2 d i5 t3 d x i1 t1 d");

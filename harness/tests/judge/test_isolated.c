@@ -22,35 +22,36 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 /* An opened case: what dp_check holds when it comes to the isolated run. */
 typedef struct rig {
-    dp_admission in;
-    df_engine *engine;
-    df_draft *draft;
-    df_table *head;
+    dp_preflight in;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_table *head;
     dp_recording chained;
     dp_isolated *out;
-    df_error err;
+    dflash_error err;
 } rig;
 
 static void add_cache(rig *r, const float *features) {
-    const df_config *c = &r->in.config;
+    const dflash_config *c = &r->in.config;
     const size_t layer = (size_t)r->in.context * (size_t)c->n_kv_heads * (size_t)c->head_dim;
-    df_kv *kv = NULL;
+    dflash_kv *kv = NULL;
     float *values[2] = {calloc(layer * (size_t)c->n_layers, sizeof(float)),
                         calloc(layer * (size_t)c->n_layers, sizeof(float))};
-    ck_assert_int_eq(df_kv_create(r->draft, r->in.context + c->block, &kv, &r->err), DF_OK);
-    ck_assert_int_eq(df_ingest_ctx(r->draft, kv, features, r->in.pos, r->in.context, &r->err), DF_OK);
+    ck_assert_int_eq(dflash_kv_create(r->draft, r->in.context + c->block, &kv, &r->err), DFLASH_OK);
+    ck_assert_int_eq(dflash_ingest_ctx(r->draft, kv, features, r->in.pos, r->in.context, &r->err), DFLASH_OK);
     for (int i = 0; i < c->n_layers; i++)
-        ck_assert_int_eq(df_kv_read(kv, i, values[0] + (size_t)i * layer, values[1] + (size_t)i * layer, &r->err),
-                         DF_OK);
+        ck_assert_int_eq(dflash_kv_read(kv, i, values[0] + (size_t)i * layer, values[1] + (size_t)i * layer, &r->err),
+                         DFLASH_OK);
     for (int i = 0; i < 2; i++) {
-        dp_recording_add(&r->chained, &(df_stage_view){.stage = i == 0 ? DF_STAGE_KV_K : DF_STAGE_KV_V,
-                                                       .layer = -1,
-                                                       .rank = 4,
-                                                       .dim = {c->n_layers, r->in.context, c->n_kv_heads, c->head_dim},
-                                                       .f32 = values[i]});
+        dp_recording_add(&r->chained,
+                         &(dflash_stage_view){.stage = i == 0 ? DFLASH_STAGE_KV_K : DFLASH_STAGE_KV_V,
+                                              .layer = -1,
+                                              .rank = 4,
+                                              .dim = {c->n_layers, r->in.context, c->n_kv_heads, c->head_dim},
+                                              .f32 = values[i]});
         free(values[i]);
     }
-    df_kv_destroy(kv);
+    dflash_kv_destroy(kv);
 }
 
 static void rig_open(rig *r, const char *name) {
@@ -58,19 +59,20 @@ static void rig_open(rig *r, const char *name) {
     *r = (rig){.engine = NULL};
     snprintf(checkpoint, sizeof checkpoint, "fixtures/small/%s", name);
     snprintf(oracle, sizeof oracle, "oracles/%s.h5", name);
-    ck_assert_msg(dp_admit(checkpoint, oracle, DF_PRECISION_STORED, &r->in, &r->err) == DF_OK, "%s", r->err.message);
-    ck_assert_int_eq(df_engine_create(&(df_engine_options){.threads = 1}, &r->engine, &r->err), DF_OK);
-    ck_assert_int_eq(df_draft_load(r->engine, checkpoint, &r->draft, &r->err), DF_OK);
+    ck_assert_msg(dp_preflight_run(checkpoint, oracle, DFLASH_PRECISION_STORED, &r->in, &r->err) == DFLASH_OK, "%s",
+                  r->err.message);
+    ck_assert_int_eq(dflash_engine_create(&(dflash_engine_options){.threads = 1}, &r->engine, &r->err), DFLASH_OK);
+    ck_assert_int_eq(dflash_draft_load(r->engine, checkpoint, &r->draft, &r->err), DFLASH_OK);
     if (r->in.vocab > 0)
-        ck_assert_int_eq(dp_head_load(r->engine, checkpoint, NULL, r->in.oracle, &r->head, &r->err), DF_OK);
+        ck_assert_int_eq(dp_head_load(r->engine, checkpoint, NULL, r->in.oracle, &r->head, &r->err), DFLASH_OK);
     const size_t hidden = (size_t)r->in.config.hidden;
     float *features = malloc((size_t)r->in.context * hidden * sizeof *features);
     float *result = malloc((size_t)r->in.config.block * hidden * sizeof *result);
-    df_draft_observe(r->draft, dp_recording_observe, &r->chained);
-    ck_assert_int_eq(df_ctx_features(r->draft, r->in.taps, r->in.context, features, &r->err), DF_OK);
-    ck_assert_int_eq(df_forward_block(r->draft, features, r->in.noise, r->in.pos, r->in.context, result, &r->err),
-                     DF_OK);
-    df_draft_observe(r->draft, NULL, NULL);
+    dflash_draft_observe(r->draft, dp_recording_observe, &r->chained);
+    ck_assert_int_eq(dflash_ctx_features(r->draft, r->in.taps, r->in.context, features, &r->err), DFLASH_OK);
+    ck_assert_int_eq(dflash_forward_block(r->draft, features, r->in.noise, r->in.pos, r->in.context, result, &r->err),
+                     DFLASH_OK);
+    dflash_draft_observe(r->draft, NULL, NULL);
     add_cache(r, features);
     free(features);
     free(result);
@@ -80,23 +82,23 @@ static void rig_open(rig *r, const char *name) {
 static void rig_release(rig *r) {
     free(r->out);
     dp_recording_release(&r->chained);
-    df_table_destroy(r->head);
-    df_draft_destroy(r->draft);
-    df_engine_destroy(r->engine);
-    dp_admission_release(&r->in);
+    dflash_table_destroy(r->head);
+    dflash_draft_destroy(r->draft);
+    dflash_engine_destroy(r->engine);
+    dp_preflight_release(&r->in);
 }
 
-static void rig_run(rig *r, const dp_plant *plant, const char *filter) {
+static void rig_run(rig *r, const dp_fault_injection *injection, const char *filter) {
     const dp_isolated_options options = {.filter = filter,
                                          .engine = r->engine,
                                          .draft = r->draft,
                                          .head = r->head,
-                                         .witness = r->draft,
-                                         .witness_head = r->head,
+                                         .host_copy = r->draft,
+                                         .host_head = r->head,
                                          .in = &r->in,
                                          .chained = &r->chained,
-                                         .plant = plant};
-    ck_assert_msg(dp_isolated_run(&options, r->out, &r->err) == DF_OK, "%s", r->err.message);
+                                         .injection = injection};
+    ck_assert_msg(dp_isolated_run(&options, r->out, &r->err) == DFLASH_OK, "%s", r->err.message);
 }
 
 /* Every judged stage passes but the one at `fault` (-1: none), which fails. */
@@ -107,7 +109,7 @@ static void expect_only(const rig *r, int fault, const char *what) {
         ck_assert_msg(
             d->pass == (i != fault), "%s planted in %s: %s %s; share %g, noise %g of %g, peak %g of %g, oracle %g",
             what, fault >= 0 ? r->in.stages.spec[fault].name : "nothing", r->in.stages.spec[i].name,
-            d->pass ? "passes" : "fails", d->share, d->noise, d->noise_bar, d->peak, d->peak_bar, d->oracle_share);
+            d->pass ? "passes" : "fails", d->share, d->noise, d->noise_limit, d->peak, d->peak_limit, d->oracle_share);
     }
 }
 
@@ -134,7 +136,7 @@ END_TEST
 
 /* Which stage, and what to do with it. */
 typedef struct fault {
-    df_stage stage;
+    dflash_stage stage;
     int layer;
     int64_t at;      /* element; -1: all */
     double factor;   /* value *= factor */
@@ -142,7 +144,7 @@ typedef struct fault {
     bool used;
 } fault;
 
-static void change(void *user, df_stage stage, int layer, int64_t count, float *value, int32_t *integer) {
+static void change(void *user, dflash_stage stage, int layer, int64_t count, float *value, int32_t *integer) {
     fault *f = user;
     if (stage != f->stage || layer != f->layer) return;
     for (int64_t i = 0; i < count; i++) {
@@ -157,12 +159,12 @@ static void change(void *user, df_stage stage, int layer, int64_t count, float *
 
 /* Judged are the stages of the fault's layer, or all: in other layers every stage starts from the oracle too, and a
  * judgement of each of them for each fault would only take time. */
-static void plant_in(rig *r, int stage, fault f, const char *what) {
+static void inject_in(rig *r, int stage, fault f, const char *what) {
     char filter[32];
     f.stage = r->in.stages.spec[stage].stage;
     f.layer = r->in.stages.spec[stage].layer;
     snprintf(filter, sizeof filter, "layers.%d.*", f.layer);
-    rig_run(r, &(dp_plant){change, &f}, f.layer >= 0 ? filter : NULL);
+    rig_run(r, &(dp_fault_injection){change, &f}, f.layer >= 0 ? filter : NULL);
     ck_assert(f.used);
     ck_assert(r->out[stage].judged);
     expect_only(r, stage, what);
@@ -183,8 +185,8 @@ START_TEST(a_fault_in_any_one_stage_is_found_there_and_nowhere_else) {
         if (!d->judged || r.in.stages.spec[s].exact) continue;
         /* A stage without a bound is exact: one unit in the last place. */
         const double size = d->worst_bound > 0.0 ? 4.0 * d->worst_bound : fabs(d->worst_want) * 0x1p-23;
-        plant_in(&r, s, (fault){.at = d->worst, .factor = 1.0, .distance = size}, "4 x the bound");
-        plant_in(&r, s, (fault){.at = -1, .factor = 1.0 + 1e-5}, "1e-5");
+        inject_in(&r, s, (fault){.at = d->worst, .factor = 1.0, .distance = size}, "4 x the bound");
+        inject_in(&r, s, (fault){.at = -1, .factor = 1.0 + 1e-5}, "1e-5");
     }
     free(clean);
     rig_release(&r);
@@ -196,8 +198,8 @@ START_TEST(a_value_that_is_not_finite_is_no_pass) {
     rig_open(&r, "tiny-plain");
     for (int k = 0; k < 2; k++) {
         fault f = {
-            .stage = DF_STAGE_ATTN_O_PROJ, .layer = 1, .at = 7, .factor = 1.0, .distance = k == 0 ? NAN : INFINITY};
-        rig_run(&r, &(dp_plant){change, &f}, NULL);
+            .stage = DFLASH_STAGE_ATTN_O_PROJ, .layer = 1, .at = 7, .factor = 1.0, .distance = k == 0 ? NAN : INFINITY};
+        rig_run(&r, &(dp_fault_injection){change, &f}, NULL);
         for (int i = 0; i < r.in.stages.count; i++)
             ck_assert_int_eq(r.out[i].pass, strcmp(r.in.stages.spec[i].name, "layers.1.attn.o_proj") != 0);
     }
@@ -212,15 +214,15 @@ START_TEST(values_that_are_not_finite_draft_nothing_and_are_judged_up_to_there) 
     float *final = calloc(values, sizeof *final);
     dp_recording shown = {.count = 0};
     for (size_t i = 0; i < values; i++) final[i] = NAN;
-    ck_assert_int_eq(dp_run_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_run_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(r.err.code, "proposal.nan");
     dp_recording_release(&shown);
     shown = (dp_recording){.count = 0};
-    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DF_OK);
-    ck_assert_ptr_nonnull(dp_recording_find(&shown, DF_STAGE_LOGITS, -1));
-    ck_assert_ptr_null(dp_recording_find(&shown, DF_STAGE_MARKOV_TOKENS, -1));
+    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, r.in.anchor, &shown, &r.err), DFLASH_OK);
+    ck_assert_ptr_nonnull(dp_recording_find(&shown, DFLASH_STAGE_LOGITS, -1));
+    ck_assert_ptr_null(dp_recording_find(&shown, DFLASH_STAGE_MARKOV_TOKENS, -1));
     /* Any other refusal stays one. */
-    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, -1, &shown, &r.err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_run_judged_proposal(r.draft, r.head, final, -1, &shown, &r.err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(r.err.code, "markov.anchor");
     dp_recording_release(&shown);
     free(final);
@@ -232,7 +234,8 @@ END_TEST
 static int ids_of_logits(rig *r, float value, bool chosen) {
     const dp_check_options options = {.filter = NULL};
     dp_stage_result stage[2] = {{.name = "logits", .rank = 2}, {.name = "markov.tokens", .rank = 1}};
-    dp_result result = {.options = &options, .family = DF_FAMILY_DSPARK, .stage = stage, .stage_count = chosen ? 2 : 1};
+    dp_result result = {
+        .options = &options, .family = DFLASH_FAMILY_DSPARK, .stage = stage, .stage_count = chosen ? 2 : 1};
     const dp_stage_spec *spec = dp_stage_set_find(&r->in.stages, "logits");
     const int64_t values = dp_dims_product(spec->rank, spec->dim);
     float *logits = malloc((size_t)values * sizeof *logits);
@@ -240,12 +243,12 @@ static int ids_of_logits(rig *r, float value, bool chosen) {
     for (int64_t i = 0; i < values; i++) logits[i] = value;
     memcpy(stage[0].dim, spec->dim, sizeof stage[0].dim);
     stage[0].difference.count = values;
-    dp_recording_add(&shown, &(df_stage_view){.stage = DF_STAGE_LOGITS,
-                                              .layer = -1,
-                                              .rank = spec->rank,
-                                              .dim = {spec->dim[0], spec->dim[1]},
-                                              .f32 = logits});
-    ck_assert_msg(dp_plot_collect(r->in.oracle, &shown, &result, &r->err) == DF_OK, "%s", r->err.message);
+    dp_recording_add(&shown, &(dflash_stage_view){.stage = DFLASH_STAGE_LOGITS,
+                                                  .layer = -1,
+                                                  .rank = spec->rank,
+                                                  .dim = {spec->dim[0], spec->dim[1]},
+                                                  .f32 = logits});
+    ck_assert_msg(dp_plot_collect(r->in.oracle, &shown, &result, &r->err) == DFLASH_OK, "%s", r->err.message);
     ck_assert_int_eq(result.plot.margins_count, 1);
     const int count = result.plot.tokens.count;
     dp_plot_data_release(&result.plot);
@@ -273,7 +276,7 @@ START_TEST(a_wrong_token_is_found_among_the_choices) {
     rig_open(&r, choices[_i].name);
     const dp_stage_spec *spec = dp_stage_set_find(&r.in.stages, choices[_i].stage);
     fault f = {.stage = spec->stage, .layer = -1, .at = dp_dims_product(spec->rank, spec->dim) - 1};
-    rig_run(&r, &(dp_plant){change, &f}, NULL);
+    rig_run(&r, &(dp_fault_injection){change, &f}, NULL);
     ck_assert(!r.out[spec - r.in.stages.spec].pass);
     rig_release(&r);
 }
@@ -288,15 +291,16 @@ static dp_stage_values oracle_values(rig *r) {
     for (int i = 0; i < r->in.stages.count; i++) {
         const dp_stage_spec *spec = &r->in.stages.spec[i];
         dp_array array;
-        ck_assert_int_eq(dp_oracle_stage(r->in.oracle, DP_RUN_F64, spec->name, &array, &r->err), DF_OK);
+        ck_assert_int_eq(dp_oracle_stage(r->in.oracle, DP_RUN_F64, spec->name, &array, &r->err), DFLASH_OK);
         ck_assert_int_eq(
-            dp_stage_values_take(&values, spec->stage, spec->layer, array.count, array.value, true, &r->err), DF_OK);
+            dp_stage_values_take(&values, spec->stage, spec->layer, array.count, array.value, true, &r->err),
+            DFLASH_OK);
     }
     return values;
 }
 
-static df_status evaluate_whole(rig *r, const dp_stage_values *values, const char *name, int32_t anchor,
-                                dp_approx **out) {
+static dflash_status evaluate_whole(rig *r, const dp_stage_values *values, const char *name, int32_t anchor,
+                                    dp_approx **out) {
     const dp_stage_spec *spec = dp_stage_set_find(&r->in.stages, name);
     const dp_evaluation e = {.model = dp_class_model_reference(),
                              .draft = r->draft,
@@ -310,7 +314,7 @@ static df_status evaluate_whole(rig *r, const dp_stage_values *values, const cha
     return dp_evaluate(&e, spec, &(dp_selection){.stride = 1, .count = count}, r->engine->pool, *out, &r->err);
 }
 
-/* Admission refuses such an oracle first; whoever evaluates from ids reads by none that has no row all the same. */
+/* Preflight refuses such an oracle first; whoever evaluates from ids reads by none that has no row all the same. */
 START_TEST(an_id_without_a_row_is_refused_and_not_read_by) {
     static const struct {
         const char *name, *ids, *evaluated;
@@ -325,16 +329,16 @@ START_TEST(an_id_without_a_row_is_refused_and_not_read_by) {
     dp_stage_values values = oracle_values(&r);
     const dp_stage_spec *spec = dp_stage_set_find(&r.in.stages, from[_i].ids);
     double *id = dp_stage_values_find(&values, spec->stage, -1)->value;
-    ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, r.in.anchor, &out), DF_OK);
+    ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, r.in.anchor, &out), DFLASH_OK);
     free(out);
     const double right = id[0];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         id[0] = wrong[i];
-        ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, r.in.anchor, &out), DF_ERR_REFUSED);
+        ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, r.in.anchor, &out), DFLASH_ERR_REFUSED);
         ck_assert_str_eq(r.err.code, "evaluate.id");
         free(out);
         id[0] = right;
-        ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, (int32_t)wrong[i], &out), DF_ERR_REFUSED);
+        ck_assert_int_eq(evaluate_whole(&r, &values, from[_i].evaluated, (int32_t)wrong[i], &out), DFLASH_ERR_REFUSED);
         ck_assert_str_eq(r.err.code, "evaluate.id");
         free(out);
     }
@@ -350,11 +354,11 @@ START_TEST(candidates_of_a_row_without_an_order_are_no_numbers) {
     rig_open(&r, "tiny-dflash2");
     dp_stage_values values = oracle_values(&r);
     const int vocab = r.in.vocab, k = r.in.config.selector_top_k;
-    double *logits = dp_stage_values_find(&values, DF_STAGE_LOGITS, -1)->value;
+    double *logits = dp_stage_values_find(&values, DFLASH_STAGE_LOGITS, -1)->value;
     for (int i = 0; i < vocab; i++) logits[i] = NAN;
     for (size_t half = 0; half < sizeof halves / sizeof *halves; half++) {
         dp_approx *out;
-        ck_assert_int_eq(evaluate_whole(&r, &values, halves[half], r.in.anchor, &out), DF_OK);
+        ck_assert_int_eq(evaluate_whole(&r, &values, halves[half], r.in.anchor, &out), DFLASH_OK);
         for (int i = 1; i < k; i++) ck_assert(isnan(out[i].value)); /* the first is column 0, whatever it holds */
         for (int i = k; i < 2 * k; i++) ck_assert(isfinite(out[i].value));
         free(out);
@@ -367,7 +371,7 @@ END_TEST
 START_TEST(an_oracle_whose_stage_does_not_follow_from_its_inputs_fails_there) {
     dp_result result;
     scratch_copy_case("tiny-plain");
-    scratch_change_value("/stages/float64/layers.1.mlp.up", 3, 1.0 + 1e-9, 0.0); /* far below the chained bar */
+    scratch_change_value("/stages/float64/layers.1.mlp.up", 3, 1.0 + 1e-9, 0.0); /* far below the chained limit */
     scratch_check(NULL, &result);
     ck_assert_int_eq(result.failed_stages, 0);
     ck_assert_int_eq(result.verdict, DP_FAIL);

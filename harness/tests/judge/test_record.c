@@ -12,15 +12,15 @@
 
 static dp_oracle *open_b(void) {
     dp_oracle *file = NULL;
-    df_error err = {0};
-    ck_assert_msg(dp_store_open(sf_path, &file, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dp_store_open(sf_path, &file, &err) == DFLASH_OK, "%s", err.message);
     return file;
 }
 
 static void expect_closed(const char *code, const char *mention) {
     dp_oracle *file = NULL;
-    df_error err = {0};
-    sf_expect(dp_store_open(sf_path, &file, &err), &err, DF_ERR_REFUSED, code, mention);
+    dflash_error err = {0};
+    sf_expect(dp_store_open(sf_path, &file, &err), &err, DFLASH_ERR_REFUSED, code, mention);
 }
 
 START_TEST(a_recording_holds_every_stage_of_the_run_bit_by_bit) {
@@ -28,22 +28,22 @@ START_TEST(a_recording_holds_every_stage_of_the_run_bit_by_bit) {
     rc_open(names[_i]);
     char oracle[SCRATCH_PATH];
     dp_run_record run;
-    df_error err = {0};
+    dflash_error err = {0};
     const dp_run_setup setup = {.checkpoint = sf_folder, .oracle = scratch_path("case.h5", oracle)};
-    ck_assert_int_eq(dp_run_and_record(&setup, &run, &err), DF_OK);
+    ck_assert_int_eq(dp_run_and_record(&setup, &run, &err), DFLASH_OK);
     dp_oracle *file = open_b();
     ck_assert_int_eq(dp_oracle_kind(file), DP_KIND_RECORDING);
     ck_assert_int_eq(dp_oracle_stage_count(file), run.stages.count);
     ck_assert_int_eq(run.in.stages.count, run.stages.count);
     for (int i = 0; i < run.stages.count; i++) {
         const dp_recorded *stage = &run.stages.stage[i];
-        char name[DF_STAGE_NAME_MAX];
+        char name[DFLASH_STAGE_NAME_MAX];
         void *bytes = NULL;
-        df_stage_name(stage->stage, stage->layer, name);
+        dflash_stage_name(stage->stage, stage->layer, name);
         const dp_dataset_info *info = dp_oracle_stage_info(file, DP_RUN_OWN, name);
         ck_assert_ptr_nonnull(info);
         ck_assert(dp_dims_equal(info->rank, info->dim, stage->rank, stage->dim));
-        ck_assert_int_eq(dp_oracle_stage_bytes(file, DP_RUN_OWN, name, &bytes, &err), DF_OK);
+        ck_assert_int_eq(dp_oracle_stage_bytes(file, DP_RUN_OWN, name, &bytes, &err), DFLASH_OK);
         const void *held = stage->integer != NULL ? (const void *)stage->integer : stage->value;
         ck_assert_mem_eq(bytes, held, (size_t)info->total * 4);
         free(bytes);
@@ -63,8 +63,8 @@ START_TEST(nan_payloads_infinities_and_minus_zero_survive) {
     rc_put_values("final", values);
     dp_oracle *file = open_b();
     void *bytes = NULL;
-    df_error err = {0};
-    ck_assert_int_eq(dp_oracle_stage_bytes(file, DP_RUN_OWN, "final", &bytes, &err), DF_OK);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_oracle_stage_bytes(file, DP_RUN_OWN, "final", &bytes, &err), DFLASH_OK);
     ck_assert_mem_eq(bytes, values, (size_t)count * sizeof *values);
     ck_assert_mem_eq(bytes, bits, sizeof bits);
     free(bytes);
@@ -130,13 +130,13 @@ END_TEST
 
 START_TEST(the_writer_takes_no_samples_and_no_run_of_a_reference_for_a_recording) {
     const float values[4] = {1, 2, 3, 4};
-    df_error err = {0};
+    dflash_error err = {0};
     dp_store_writer *writer = sf_begin_with_texts("recording", sf_geometry_text, sf_provenance_text);
     dp_store_tensor tensor = sf_tensor_of(DP_LOGICAL_F32, values, 2, 2, 2);
-    ck_assert_int_eq(dp_store_write_stage(writer, DP_RUN_F32, "final", &tensor, &err), DF_ERR_ARGUMENT);
+    ck_assert_int_eq(dp_store_write_stage(writer, DP_RUN_F32, "final", &tensor, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "store.argument");
     tensor.stride = 2;
-    ck_assert_int_eq(dp_store_write_stage(writer, DP_RUN_OWN, "final", &tensor, &err), DF_ERR_ARGUMENT);
+    ck_assert_int_eq(dp_store_write_stage(writer, DP_RUN_OWN, "final", &tensor, &err), DFLASH_ERR_ARGUMENT);
     dp_store_discard(writer);
 }
 END_TEST

@@ -15,14 +15,16 @@
 
 enum { ROWS = 6, WIDTH = 48, TAPS = 4, GROUP = 8, TRIALS = 60, COUNT = ROWS * WIDTH };
 
-static dp_class_model exact_class(void) { return dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32); }
+static dp_class_model exact_class(void) {
+    return dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
+}
 
 /* One stage on random values: inputs as float32 and widened, and the result of some formulation. */
 typedef struct trial {
     float x[COUNT], y[COUNT], base[2 * TAPS * WIDTH], dyn[ROWS * 2 * TAPS * WIDTH / GROUP];
     double wide_x[COUNT], wide_y[COUNT], wide_dyn[ROWS * 2 * TAPS * WIDTH / GROUP];
     float result[COUNT];
-    df_config config;
+    dflash_config config;
     dp_stage_spec spec;
     dp_job job;
     double weight[WIDTH], extra[WIDTH];
@@ -41,14 +43,14 @@ static void prepare(trial *t, op_random *random) {
     widen(t->wide_x, t->x, COUNT);
     widen(t->wide_y, t->y, COUNT);
     widen(t->wide_dyn, t->dyn, sizeof t->dyn / sizeof *t->dyn);
-    t->config = (df_config){.hidden = WIDTH, .conv_kernel = TAPS, .conv_group = GROUP, .rms_eps = 1e-6};
+    t->config = (dflash_config){.hidden = WIDTH, .conv_kernel = TAPS, .conv_group = GROUP, .rms_eps = 1e-6};
     t->scratch = (dp_scratch){.weight = t->weight, .extra = t->extra, .row = -1};
     t->job = (dp_job){.c = &t->config, .spec = &t->spec, .in = {t->wide_x}, .vector = t->base, .width = WIDTH};
 }
 
 /* (base + dyn) x, tap by tap: the kernel is added up first. */
 static void convolve(trial *t) {
-    t->spec = (dp_stage_spec){.stage = DF_STAGE_ATTN_CONV_OUT};
+    t->spec = (dp_stage_spec){.stage = DFLASH_STAGE_ATTN_CONV_OUT};
     t->job.in[1] = t->wide_dyn;
     t->job.element = dp_conv_element;
     for (int row = 0; row < ROWS; row++)
@@ -66,7 +68,7 @@ static void convolve(trial *t) {
 
 /* (w x) / root, the squares in one chain, each rounded before it is added, their sum times 1 / n. */
 static void normalize(trial *t) {
-    t->spec = (dp_stage_spec){.stage = DF_STAGE_ATTN_NORM};
+    t->spec = (dp_stage_spec){.stage = DFLASH_STAGE_ATTN_NORM};
     t->job.element = dp_norm_element;
     const float share = 1.0f / (float)WIDTH;
     for (int row = 0; row < ROWS; row++) {
@@ -87,7 +89,7 @@ static void normalize(trial *t) {
 
 /* gate sigmoid(gate) up. */
 static void activate(trial *t) {
-    t->spec = (dp_stage_spec){.stage = DF_STAGE_MLP_ACT};
+    t->spec = (dp_stage_spec){.stage = DFLASH_STAGE_MLP_ACT};
     t->job.in[1] = t->wide_y;
     t->job.element = dp_act_element;
     for (int i = 0; i < COUNT; i++) {
@@ -106,13 +108,13 @@ static const struct {
 } formulations[] = {{convolve, 1.5}, {normalize, 0.0}, {activate, 0.0}};
 
 /* The largest share of the bound that an element's error is. */
-static double share_of(trial *t, const dp_class_model *model, double planted) {
+static double share_of(trial *t, const dp_class_model *model, double injected) {
     double most = 0.0;
     t->job.m = model;
     t->scratch.row = -1;
     for (int64_t i = 0; i < COUNT; i++) {
         const dp_approx want = t->job.element(&t->job, i, &t->scratch);
-        const double error = fabs((double)t->result[i] - want.value) + (i == COUNT / 2 ? planted * want.error : 0.0);
+        const double error = fabs((double)t->result[i] - want.value) + (i == COUNT / 2 ? injected * want.error : 0.0);
         if (error > 0.0) most = fmax(most, error / want.error);
     }
     return most;
@@ -163,14 +165,14 @@ static double between(op_random *random, double low, double high) {
     return low + (high - low) * 0.5 * (1.0 + (double)op_unit(random));
 }
 
-static df_rope_config random_rope(op_random *random, int kind) {
+static dflash_rope_config random_rope(op_random *random, int kind) {
     static const int dims[] = {4, 8, 16, 24, 64, 80, 96, 128, 256};
-    df_rope_config rope = {.type = kind == 2 ? DF_ROPE_LLAMA3 : DF_ROPE_YARN,
-                           .rotary_dim = dims[op_below(random, 9)],
-                           .theta = exp(between(random, log(1e3), log(2e7))),
-                           .factor = between(random, 1.0, 64.0),
-                           .original_max_position = 128 << op_below(random, 12),
-                           .truncate = kind == 0};
+    dflash_rope_config rope = {.type = kind == 2 ? DFLASH_ROPE_LLAMA3 : DFLASH_ROPE_YARN,
+                               .rotary_dim = dims[op_below(random, 9)],
+                               .theta = exp(between(random, log(1e3), log(2e7))),
+                               .factor = between(random, 1.0, 64.0),
+                               .original_max_position = 128 << op_below(random, 12),
+                               .truncate = kind == 0};
     rope.beta_fast = between(random, 2.0, 64.0);
     rope.beta_slow = rope.beta_fast * between(random, 0.01, 0.9);
     rope.low_freq_factor = between(random, 0.3, 4.0);
@@ -185,7 +187,7 @@ START_TEST(a_correct_table_of_any_scaling_lies_within_its_bound) {
     op_random random = {99 + (uint64_t)_i};
     int beyond = 0, all = 0, wide = 0;
     for (int k = 0; k < TABLES; k++) {
-        const df_rope_config rope = random_rope(&random, _i);
+        const dflash_rope_config rope = random_rope(&random, _i);
         float table[128];
         bool far = false;
         df_rope_inv_freq(&rope, table);

@@ -1,5 +1,5 @@
 /*
- * test_bounds.c - the table of constants behind the bounds, the bars that follow from it, and sums whose errors are
+ * test_bounds.c - the table of constants behind the bounds, the limits that follow from it, and sums whose errors are
  * known.
  */
 #include "support/bounds_case.h"
@@ -78,22 +78,22 @@ START_TEST(no_file_that_bounds_are_made_in_has_a_number_without_a_reason) {
                                         "harness/judge/isolated_judge.c",
                                         "harness/limits/envelope.c",
                                         "harness/check/growth.c",
-                                        "harness/preflight/bracket.c",
+                                        "harness/preflight/reference_spread.c",
                                         "harness/preflight/spread.c",
                                         "harness/judge/float32_run.c",
                                         "harness/formulas/evaluate_rows.c"};
-    df_error err;
+    dflash_error err;
     char *text = NULL;
-    ck_assert_msg(dp_text_file_read(files[_i], 1 << 20, &text, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_text_file_read(files[_i], 1 << 20, &text, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_msg(bare_numbers(text) == 0, "%s: %s", files[_i], offender);
     free(text);
 }
 END_TEST
 
 START_TEST(a_number_without_a_reason_would_be_found) {
-    ck_assert_int_eq(bare_numbers("double bar = 2e-3;\n"), 1);
+    ck_assert_int_eq(bare_numbers("double limit = 2e-3;\n"), 1);
     ck_assert_int_eq(bare_numbers("x = 7.5 * u;\ny = 1.0;\n"), 1);
-    ck_assert_int_eq(bare_numbers("double bar = 2e-3; /* measured */\n"), 0);
+    ck_assert_int_eq(bare_numbers("double limit = 2e-3; /* measured */\n"), 0);
 }
 END_TEST
 
@@ -107,21 +107,22 @@ START_TEST(every_constant_has_a_name_and_a_reason) {
 }
 END_TEST
 
-/* ---- The bars ------------------------------------------------------------------------------------------------------
+/* ---- The limits
+ * ------------------------------------------------------------------------------------------------------
  */
 
 START_TEST(the_noise_bar_solves_its_equation_and_falls_towards_one) {
     double before = INFINITY;
     for (int64_t groups = 1; groups <= 1 << 20; groups *= 4) {
-        const double bar = dp_noise_bar(groups), t = bar * bar - 1.0;
+        const double limit = dp_noise_limit(groups), t = limit * limit - 1.0;
         const double chance = exp(-0.5 * (double)groups * (t - log1p(t)));
         ck_assert(fabs(chance / dp_false_alarm() - 1.0) < 1e-6);
-        ck_assert(bar < before && bar > 1.0);
-        before = bar;
+        ck_assert(limit < before && limit > 1.0);
+        before = limit;
     }
-    ck_assert(dp_noise_bar(0) == 0.0);
-    ck_assert(dp_peak_bar(0) == 0.0);
-    ck_assert(dp_peak_bar(1000) > dp_peak_bar(10));
+    ck_assert(dp_noise_limit(0) == 0.0);
+    ck_assert(dp_peak_limit(0) == 0.0);
+    ck_assert(dp_peak_limit(1000) > dp_peak_limit(10));
 }
 END_TEST
 
@@ -139,8 +140,8 @@ static float canonical(const float *a, const float *b, int n) {
 
 START_TEST(a_sum_lies_within_its_bound_and_about_its_expected_noise) {
     enum { N = 250, TRIALS = 4000 };
-    const dp_class_model exact = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
-    const dp_class_model any = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
+    const dp_class_model exact = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
+    const dp_class_model any = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_F32);
     op_random random = {77};
     double square = 0.0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -160,7 +161,7 @@ START_TEST(a_sum_lies_within_its_bound_and_about_its_expected_noise) {
         square += error * error / sum.variance;
     }
     const double noise = sqrt(square / TRIALS);
-    ck_assert_msg(noise > 0.8 && noise < dp_noise_bar(TRIALS), "noise %g", noise);
+    ck_assert_msg(noise > 0.8 && noise < dp_noise_limit(TRIALS), "noise %g", noise);
 }
 END_TEST
 
@@ -194,8 +195,8 @@ START_TEST(an_order_that_is_not_known_may_round_as_any_of_them_and_no_more) {
     static double wide_a[MOST], wide_b[MOST];
     const int n = unknown_orders[_i].n, trials = unknown_orders[_i].trials;
     const float last = unknown_orders[_i].last;
-    const dp_class_model any = dp_class_model_of(DF_BACKEND_CUDA, DF_CLASS_CUBLAS, DF_PRODUCTS_F32);
-    dp_class_model left_to_right = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    const dp_class_model any = dp_class_model_of(DFLASH_BACKEND_CUDA, DFLASH_CLASS_CUBLAS, DFLASH_PRODUCTS_F32);
+    dp_class_model left_to_right = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     left_to_right.segment = n;
     op_random random = {55};
     double square[ORDERS] = {0.0}, other = 0.0, narrow = 0.0;
@@ -219,14 +220,14 @@ START_TEST(an_order_that_is_not_known_may_round_as_any_of_them_and_no_more) {
         const double error = (double)in_order(0, narrow_a, narrow_b, n) - sum.value;
         narrow += error * error / sum.variance;
     }
-    const double bar = dp_noise_bar(trials);
+    const double limit = dp_noise_limit(trials);
     for (int order = 0; order < ORDERS; order++) {
         const double noise = sqrt(square[order] / trials);
         ck_assert_msg(noise < 1.0 && noise > 0.01, "order %d: noise %g", order, noise);
     }
     if (last > 0.0f)
-        ck_assert_msg(sqrt(other / trials) > bar, "held to another order: %g of %g", sqrt(other / trials), bar);
-    ck_assert_msg(sqrt(narrow / trials) > 4.0 * bar, "tf32: %g of %g", sqrt(narrow / trials), bar);
+        ck_assert_msg(sqrt(other / trials) > limit, "held to another order: %g of %g", sqrt(other / trials), limit);
+    ck_assert_msg(sqrt(narrow / trials) > 4.0 * limit, "tf32: %g of %g", sqrt(narrow / trials), limit);
 }
 END_TEST
 
@@ -237,7 +238,8 @@ static const uint32_t last_bits = 0x40800000;
 START_TEST(what_rounding_an_operand_loses_is_what_the_table_says_and_no_less) {
     const bool tf32 = _i == 0;
     const dp_operands o =
-        dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, tf32 ? DF_PRODUCTS_TF32 : DF_PRODUCTS_BF16).product;
+        dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, tf32 ? DFLASH_PRODUCTS_TF32 : DFLASH_PRODUCTS_BF16)
+            .product;
     double worst = 0.0, worst_least = 0.0;
     for (uint32_t bits = 1; bits < last_bits; bits += STEP) {
         const float x = df_bits_to_f32(bits);
@@ -254,7 +256,7 @@ START_TEST(what_rounding_an_operand_loses_is_what_the_table_says_and_no_less) {
 END_TEST
 
 START_TEST(what_a_pair_of_bf16_loses_is_what_the_table_says_and_no_less) {
-    const dp_class_model fast = dp_class_model_of(DF_BACKEND_CUDA, DF_CLASS_FAST, DF_PRODUCTS_F32);
+    const dp_class_model fast = dp_class_model_of(DFLASH_BACKEND_CUDA, DFLASH_CLASS_FAST, DFLASH_PRODUCTS_F32);
     const dp_operands o = fast.attention;
     double worst = 0.0, worst_second = 0.0, worst_least = 0.0;
     for (uint32_t bits = 1; bits < last_bits; bits += STEP) {
@@ -278,7 +280,7 @@ START_TEST(a_sum_of_rounded_operands_lies_within_its_bound_whatever_their_size) 
     static const double sizes[] = {1.0, 1e4, 1e-18, 0x1p-70, 0x1p-130};
     const bool tf32 = _i == 0;
     const dp_class_model m =
-        dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, tf32 ? DF_PRODUCTS_TF32 : DF_PRODUCTS_BF16);
+        dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, tf32 ? DFLASH_PRODUCTS_TF32 : DFLASH_PRODUCTS_BF16);
     op_random random = {91};
     double most = 0.0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -313,8 +315,8 @@ START_TEST(narrow_operands_and_unknown_orders_widen_a_bound) {
         b[k] = (k % 2 == 0 ? 1.0 : -1.0) * (1.0 - k * 0x1p-22);
     }
     double before = 0.0;
-    for (int p = DF_PRODUCTS_F32; p <= DF_PRODUCTS_BF16; p++) {
-        const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, (df_products)p);
+    for (int p = DFLASH_PRODUCTS_F32; p <= DFLASH_PRODUCTS_BF16; p++) {
+        const dp_class_model m = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, (dflash_products)p);
         const dp_terms terms = {.a = a, .b = b, .n = 100, .operands = &m.product};
         const double error = dp_sum_products(&m, &terms).error;
         ck_assert(error > before);
@@ -324,7 +326,7 @@ START_TEST(narrow_operands_and_unknown_orders_widen_a_bound) {
 END_TEST
 
 START_TEST(a_product_that_underflows_is_covered) {
-    const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    const dp_class_model m = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     const double tiny[2] = {0x1p-100, 0x1p-100};
     const dp_approx sum = dp_sum_products(&m, &(dp_terms){.a = tiny, .b = tiny, .n = 2});
     ck_assert(sum.value > 0.0 && sum.error >= sum.value); /* float32 gives 0 */
@@ -335,7 +337,7 @@ START_TEST(a_product_that_underflows_is_covered) {
 END_TEST
 
 START_TEST(a_gate_that_nothing_is_known_of_still_lies_between_0_and_1) {
-    const dp_class_model m = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_BF16);
+    const dp_class_model m = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_BF16);
     static const double values[] = {-2.0, 3.0, -1e4, 1e4}, errors[] = {10.0, 100.0, 1e4, 2e4};
     for (int i = 0; i < 4; i++) {
         const dp_approx x = {.value = values[i], .error = errors[i], .variance = errors[i]};
@@ -349,14 +351,14 @@ END_TEST
 
 START_TEST(a_bound_that_is_not_finite_is_no_pass) {
     const dp_array array = {.rank = 1, .dim = {2}, .total = 2, .stride = 1, .count = 2};
-    const dp_class_model exact = dp_class_model_of(DF_BACKEND_CPU, DF_CLASS_EXACT, DF_PRODUCTS_F32);
+    const dp_class_model exact = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
     const double got[2] = {1.0, 2.0};
-    df_error err;
+    dflash_error err;
     for (int k = 0; k < 2; k++) {
         const double bound = k == 0 ? INFINITY : NAN;
         const dp_approx want[2] = {{1.0, 0x1p-24, 0x1p-50}, {2.0 + 0x1p-30, bound, bound}};
         dp_isolated out = {.judged = false};
-        ck_assert_int_eq(dp_isolated_judge(&exact, got, want, &array, 2, 1, &out, &err), DF_OK);
+        ck_assert_int_eq(dp_isolated_judge(&exact, got, want, &array, 2, 1, &out, &err), DFLASH_OK);
         ck_assert(!out.pass && out.share == INFINITY && out.worst == 1);
     }
 }

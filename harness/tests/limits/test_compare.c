@@ -1,6 +1,6 @@
 /*
  * test_compare.c - every measure of dp_compare against values worked out by hand, and the bits that
- * dp_first_bit_difference tells apart. Bars and headroom are test_envelope.c's.
+ * dp_first_bit_difference tells apart. Limits and headroom are test_envelope.c's.
  */
 #include "support/compare_case.h"
 #include "common/dtype.h"
@@ -22,8 +22,8 @@ dp_array compare_array(double *value, int64_t rows, int64_t columns) {
 
 dp_difference compare_run(const double *got, const dp_array *want, int64_t row_length) {
     dp_difference difference;
-    df_error err;
-    ck_assert_int_eq(dp_compare(got, want, row_length, &difference, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_compare(got, want, row_length, &difference, &err), DFLASH_OK);
     return difference;
 }
 
@@ -75,11 +75,11 @@ END_TEST
 
 START_TEST(a_row_is_a_token_and_every_frequency_is_a_row) {
     const int64_t dim[] = {3, 24, 2, 16};
-    ck_assert_int_eq(dp_row_length(DF_STAGE_KV_K, 4, dim), 32);
-    ck_assert_int_eq(dp_row_length(DF_STAGE_KV_V, 4, dim), 32);
-    ck_assert_int_eq(dp_row_length(DF_STAGE_ATTN_Q_NORM, 3, (const int64_t[]){5, 6, 16}), 96);
-    ck_assert_int_eq(dp_row_length(DF_STAGE_FINAL, 2, (const int64_t[]){5, 96}), 96);
-    ck_assert_int_eq(dp_row_length(DF_STAGE_ROPE_INV_FREQ, 1, (const int64_t[]){8}), 1);
+    ck_assert_int_eq(dp_row_length(DFLASH_STAGE_KV_K, 4, dim), 32);
+    ck_assert_int_eq(dp_row_length(DFLASH_STAGE_KV_V, 4, dim), 32);
+    ck_assert_int_eq(dp_row_length(DFLASH_STAGE_ATTN_Q_NORM, 3, (const int64_t[]){5, 6, 16}), 96);
+    ck_assert_int_eq(dp_row_length(DFLASH_STAGE_FINAL, 2, (const int64_t[]){5, 96}), 96);
+    ck_assert_int_eq(dp_row_length(DFLASH_STAGE_ROPE_INV_FREQ, 1, (const int64_t[]){8}), 1);
     double want[] = {1, 1e-8};
     const double got[] = {1, 1.5e-8};
     const dp_array array = compare_array(want, 1, 2);
@@ -95,8 +95,8 @@ START_TEST(a_sampled_tensor_is_measured_where_it_is_stored) {
     double want[] = {1, 4, 8};
     const dp_array array = {.rank = 2, .dim = {3, 4}, .total = 12, .stride = 3, .offset = 1, .count = 3, .value = want};
     double *got = NULL;
-    df_error err;
-    ck_assert_int_eq(dp_gather(full, &array, &got, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_gather(full, &array, &got, &err), DFLASH_OK);
     ck_assert(got[0] == 1.0 && got[1] == 4.0 && got[2] == 7.0);
     const dp_difference d = compare_run(got, &array, 4);
     ck_assert_int_eq(d.count, 3);
@@ -126,8 +126,8 @@ START_TEST(a_sample_may_end_exactly_on_the_last_element) {
     double want[] = {4, 25, 64};
     const dp_array array = {.rank = 1, .dim = {10}, .total = 10, .stride = 3, .offset = 2, .count = 3, .value = want};
     double *got = NULL;
-    df_error err;
-    ck_assert_int_eq(dp_gather(full, &array, &got, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_gather(full, &array, &got, &err), DFLASH_OK);
     ck_assert(compare_run(got, &array, 10).max_abs == 0.0);
     free(got);
 }
@@ -235,7 +235,7 @@ START_TEST(rank_four_rows_are_one_token_of_one_layer) {
     const double got[] = {9, 9, 9, 9, 9, 9.001, 1.5e-3, 1e-3};
     const int64_t dim[] = {2, 2, 1, 2};
     const dp_array array = {.rank = 4, .dim = {2, 2, 1, 2}, .total = 8, .stride = 1, .count = 8, .value = want};
-    const dp_difference d = compare_run(got, &array, dp_row_length(DF_STAGE_KV_K, 4, dim));
+    const dp_difference d = compare_run(got, &array, dp_row_length(DFLASH_STAGE_KV_K, 4, dim));
     ck_assert_int_eq(d.worst, 6);
     ck_assert(fabs(d.max_rel - 0.5) < 1e-9);
 }

@@ -15,22 +15,22 @@
 enum { MOST_HALF = 128 };
 
 #define PLAIN(dim, base)                                                                                               \
-    { .type = DF_ROPE_DEFAULT, .rotary_dim = dim, .theta = base }
+    { .type = DFLASH_ROPE_DEFAULT, .rotary_dim = dim, .theta = base }
 #define LINEAR(dim, base, f)                                                                                           \
-    { .type = DF_ROPE_LINEAR, .rotary_dim = dim, .theta = base, .factor = f }
+    { .type = DFLASH_ROPE_LINEAR, .rotary_dim = dim, .theta = base, .factor = f }
 #define YARN(dim, base, f, orig, fast, slow, cut)                                                                      \
     {                                                                                                                  \
-        .type = DF_ROPE_YARN, .rotary_dim = dim, .theta = base, .factor = f, .original_max_position = orig,            \
+        .type = DFLASH_ROPE_YARN, .rotary_dim = dim, .theta = base, .factor = f, .original_max_position = orig,        \
         .beta_fast = fast, .beta_slow = slow, .truncate = cut                                                          \
     }
 #define LLAMA3(dim, base, f, low, high, orig)                                                                          \
     {                                                                                                                  \
-        .type = DF_ROPE_LLAMA3, .rotary_dim = dim, .theta = base, .factor = f, .low_freq_factor = low,                 \
+        .type = DFLASH_ROPE_LLAMA3, .rotary_dim = dim, .theta = base, .factor = f, .low_freq_factor = low,             \
         .high_freq_factor = high, .original_max_position = orig                                                        \
     }
 
 static const struct {
-    df_rope_config rope;
+    dflash_rope_config rope;
     uint64_t digest;
 } pinned[] = {
     {PLAIN(128, 1e6), 0xb887ea2d8c5fcba4u},
@@ -78,14 +78,14 @@ static uint64_t digest(const float *x, int n) {
 }
 
 START_TEST(the_table_has_the_bits_of_the_float32_sequence) {
-    const df_rope_config *rope = &pinned[_i].rope;
+    const dflash_rope_config *rope = &pinned[_i].rope;
     const int half = rope->rotary_dim / 2;
     float *table = op_output((size_t)half);
     df_rope_inv_freq(rope, table);
     op_output_check(table, (size_t)half, "inv_freq");
     for (int i = 0; i < half; i++) ck_assert(isfinite(table[i]) && table[i] > 0);
     ck_assert_msg(digest(table, half) == pinned[_i].digest, "case %d, %s, dim %d: digest 0x%016llx", _i,
-                  df_rope_type_name(rope->type), rope->rotary_dim, (unsigned long long)digest(table, half));
+                  dflash_rope_type_name(rope->type), rope->rotary_dim, (unsigned long long)digest(table, half));
     op_output_free(table);
 }
 END_TEST
@@ -97,7 +97,7 @@ static void expect_near(double actual, double expected, double relative) {
 /* The values that the specification lists, good to the ten digits it gives. */
 START_TEST(yarn_tables_have_the_published_values) {
     static const struct {
-        df_rope_config rope;
+        dflash_rope_config rope;
         int lo, hi;
         double scaling;
         struct {
@@ -122,7 +122,7 @@ START_TEST(yarn_tables_have_the_published_values) {
          {{11, 3.912856979e-2}, {16, 5.673076923e-3}, {31, 8.334508951e-6}, {31, 8.334508951e-6}}},
     };
     for (size_t c = 0; c < sizeof published / sizeof *published; c++) {
-        const df_rope_config *rope = &published[c].rope;
+        const dflash_rope_config *rope = &published[c].rope;
         float table[MOST_HALF];
         df_rope_inv_freq(rope, table);
         for (int i = 0; i < 4; i++) expect_near(table[published[c].at[i].i], published[c].at[i].value, 2e-7);
@@ -141,7 +141,7 @@ START_TEST(yarn_tables_have_the_published_values) {
 END_TEST
 
 START_TEST(the_attention_factor_follows_its_order_of_precedence) {
-    df_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
+    dflash_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
     ck_assert_double_eq_tol(df_rope_attention_scaling(&rope), 0.1 * log(16.0) + 1.0, 1e-15);
     rope.mscale = 1.0; /* alone it is not enough */
     ck_assert_double_eq_tol(df_rope_attention_scaling(&rope), 0.1 * log(16.0) + 1.0, 1e-15);
@@ -162,9 +162,9 @@ START_TEST(the_attention_factor_follows_its_order_of_precedence) {
 END_TEST
 
 START_TEST(only_yarn_scales_attention) {
-    const df_rope_config others[] = {PLAIN(64, 1e4), LINEAR(64, 1e4, 4), LLAMA3(64, 5e5, 32, 1, 4, 8192)};
+    const dflash_rope_config others[] = {PLAIN(64, 1e4), LINEAR(64, 1e4, 4), LLAMA3(64, 5e5, 32, 1, 4, 8192)};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        df_rope_config rope = others[i];
+        dflash_rope_config rope = others[i];
         rope.has_attention_factor = true, rope.attention_factor = 3.0, rope.mscale = 2.0, rope.mscale_all_dim = 1.0;
         ck_assert(df_rope_attention_scaling(&rope) == 1.0);
     }
@@ -172,7 +172,7 @@ START_TEST(only_yarn_scales_attention) {
 END_TEST
 
 START_TEST(llama3_keeps_short_waves_and_divides_long_ones) {
-    const df_rope_config plain = PLAIN(128, 5e5), scaled = LLAMA3(128, 5e5, 8, 1, 4, 8192);
+    const dflash_rope_config plain = PLAIN(128, 5e5), scaled = LLAMA3(128, 5e5, 8, 1, 4, 8192);
     float before[64], after[64];
     int kept = 0, divided = 0, between = 0;
     df_rope_inv_freq(&plain, before);
@@ -201,7 +201,7 @@ END_TEST
 START_TEST(the_angle_is_rounded_to_float32_and_its_cosine_is_not_approximated) {
     static const int32_t pos[] = {0, 1, 1000, 100000, 1048576, 16777217, INT32_MAX};
     enum { ROWS = sizeof pos / sizeof *pos, HALF = 64 };
-    const df_rope_config rope = PLAIN(128, 1e6);
+    const dflash_rope_config rope = PLAIN(128, 1e6);
     const float scaling = 1.3465735f;
     float inv[HALF], *c = op_output(ROWS * HALF), *s = op_output(ROWS * HALF);
     df_rope_inv_freq(&rope, inv);
@@ -227,7 +227,7 @@ START_TEST(the_angle_is_rounded_to_float32_and_its_cosine_is_not_approximated) {
 END_TEST
 
 START_TEST(a_table_row_depends_on_its_position_alone) {
-    const df_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
+    const dflash_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
     const int32_t together[] = {7, 900, 70000};
     float inv[32], c[96], s[96], c_alone[32], s_alone[32];
     df_rope_inv_freq(&rope, inv);
@@ -243,7 +243,7 @@ END_TEST
 /* Rows that are kept, that push each other out, that come back, and a context that threads make together. */
 START_TEST(rows_that_are_kept_are_the_rows_that_would_be_made) {
     enum { HALF = 32, MOST = 1000 };
-    const df_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
+    const dflash_rope_config rope = YARN(64, 1e4, 16, 4096, 32, 1, true);
     static const struct {
         int first, n;
     } calls[] = {{0, 1}, {0, 16},     {250, 16}, {5, 16}, {250, 16}, {5 + DF_ROPE_KEPT, 16}, {5, 16}, {3, MOST},
@@ -252,9 +252,10 @@ START_TEST(rows_that_are_kept_are_the_rows_that_would_be_made) {
                      *s_made = op_output(MOST * HALF);
     df_rope_rows rows;
     df_pool *pool;
-    df_error err;
+    dflash_error err;
     df_rope_inv_freq(&rope, inv);
-    ck_assert(df_rope_rows_open(&rows, inv, HALF, 1.25f, &err) == DF_OK && df_pool_create(3, &pool, &err) == DF_OK);
+    ck_assert(df_rope_rows_open(&rows, inv, HALF, 1.25f, &err) == DFLASH_OK &&
+              df_pool_create(3, &pool, &err) == DFLASH_OK);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         int32_t pos[MOST];
         for (int row = 0; row < calls[i].n; row++) pos[row] = calls[i].first + 2 * row;

@@ -51,7 +51,7 @@ START_TEST(one_id_that_differs_fails_that_stage_alone) {
     ck_assert_int_eq(dp_verdict_exit_code(result.verdict), 1);
     ck_assert_int_eq(result.stage_count, result.stages_known);
     ck_assert_int_eq(result.failed_stages, 1);
-    ck_assert_int_eq(result.failed_arms, 0);
+    ck_assert_int_eq(result.failed_variants, 0);
     const dp_stage_result *worst = dp_worst_stage(&result);
     ck_assert_str_eq(worst->name, ids[_i].stage);
     ck_assert(worst->exact && !worst->pass);
@@ -201,7 +201,7 @@ START_TEST(a_doctored_oracle_compares_with_nothing) {
     scratch_path("oracle.h5", spoilt);
     scratch_path("good.h5", good);
     const dp_file_pair_options files[] = {
-        {.a = spoilt, .b = good}, {.a = good, .b = spoilt}, {.a = good, .b = good, .bars = spoilt}};
+        {.a = spoilt, .b = good}, {.a = good, .b = spoilt}, {.a = good, .b = good, .limits = spoilt}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         dp_compare_files(&(dp_compare_options){.files = files[i]}, &c);
         ck_assert_int_eq(c.verdict, DP_REFUSED);

@@ -1,8 +1,8 @@
 /*
  * test_check_lies.c - a config and an oracle's claim that are wrong in the same way, so that the geometry agrees.
  *
- * Then the values must tell, and the first stage outside its bar must be the one where the lie acts. A lie that changes
- * a shape is told by the shapes of the stages, even where the number of elements stays the same.
+ * Then the values must tell, and the first stage outside its limit must be the one where the lie acts. A lie that
+ * changes a shape is told by the shapes of the stages, even where the number of elements stays the same.
  */
 #include "support/check_case.h"
 

@@ -135,8 +135,8 @@ static void cut(const char *object, const hsize_t chunk[2]) {
     H5Pset_chunk(list, 2, chunk);
     H5Pset_fletcher32(list);
     char digest[65];
-    df_error err;
-    ck_assert_int_eq(dp_h5_text_attribute(old, object, "sha256", digest, sizeof digest, &err), DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(dp_h5_text_attribute(old, object, "sha256", digest, sizeof digest, &err), DFLASH_OK);
     H5Dclose(old);
     ck_assert_int_ge(H5Fclose(file), 0);
     double *value = scratch_values(object, &count);
@@ -178,40 +178,43 @@ END_TEST
 
 /* A run of tiny-dflash2 on the oracle of 200 context rows, head included. */
 typedef struct rig {
-    dp_admission in;
-    df_engine *engine;
-    df_draft *draft;
-    df_table *head;
+    dp_preflight in;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_table *head;
     dp_recording run;
 } rig;
 
 static void rig_open(rig *r) {
     static const char checkpoint[] = "fixtures/small/tiny-dflash2";
-    df_error err;
+    dflash_error err;
     *r = (rig){.engine = NULL};
-    ck_assert_msg(dp_admit(checkpoint, "oracles/tiny-dflash2-far.h5", DF_PRECISION_STORED, &r->in, &err) == DF_OK, "%s",
-                  err.message);
-    ck_assert_int_eq(df_engine_create(&(df_engine_options){.threads = 1}, &r->engine, &err), DF_OK);
-    ck_assert_int_eq(df_draft_load(r->engine, checkpoint, &r->draft, &err), DF_OK);
-    ck_assert_int_eq(dp_head_load(r->engine, "fixtures/small/tiny-dflash2", NULL, r->in.oracle, &r->head, &err), DF_OK);
+    ck_assert_msg(dp_preflight_run(checkpoint, "oracles/tiny-dflash2-far.h5", DFLASH_PRECISION_STORED, &r->in, &err) ==
+                      DFLASH_OK,
+                  "%s", err.message);
+    ck_assert_int_eq(dflash_engine_create(&(dflash_engine_options){.threads = 1}, &r->engine, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_draft_load(r->engine, checkpoint, &r->draft, &err), DFLASH_OK);
+    ck_assert_int_eq(dp_head_load(r->engine, "fixtures/small/tiny-dflash2", NULL, r->in.oracle, &r->head, &err),
+                     DFLASH_OK);
     const size_t hidden = (size_t)r->in.config.hidden;
     float *features = malloc((size_t)r->in.context * hidden * sizeof *features);
     float *result = malloc((size_t)r->in.config.block * hidden * sizeof *result);
-    df_draft_observe(r->draft, dp_recording_observe, &r->run);
-    ck_assert_int_eq(df_ctx_features(r->draft, r->in.taps, r->in.context, features, &err), DF_OK);
-    ck_assert_int_eq(df_forward_block(r->draft, features, r->in.noise, r->in.pos, r->in.context, result, &err), DF_OK);
-    ck_assert_int_eq(dp_run_judged_proposal(r->draft, r->head, result, r->in.anchor, &r->run, &err), DF_OK);
-    df_draft_observe(r->draft, NULL, NULL);
+    dflash_draft_observe(r->draft, dp_recording_observe, &r->run);
+    ck_assert_int_eq(dflash_ctx_features(r->draft, r->in.taps, r->in.context, features, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_forward_block(r->draft, features, r->in.noise, r->in.pos, r->in.context, result, &err),
+                     DFLASH_OK);
+    ck_assert_int_eq(dp_run_judged_proposal(r->draft, r->head, result, r->in.anchor, &r->run, &err), DFLASH_OK);
+    dflash_draft_observe(r->draft, NULL, NULL);
     free(features);
     free(result);
 }
 
 static void rig_release(rig *r) {
     dp_recording_release(&r->run);
-    df_table_destroy(r->head);
-    df_draft_destroy(r->draft);
-    df_engine_destroy(r->engine);
-    dp_admission_release(&r->in);
+    dflash_table_destroy(r->head);
+    dflash_draft_destroy(r->draft);
+    dflash_engine_destroy(r->engine);
+    dp_preflight_release(&r->in);
 }
 
 /* The stage of the run, with which a test does as it likes, and the judgement of its sketch. */
@@ -226,12 +229,13 @@ static float *values_of(const rig *r, const char *name, int64_t *width) {
 
 static dp_sketch_result judge(const rig *r, const char *name) {
     const dp_stage_spec *spec = dp_stage_set_find(&r->in.stages, name);
-    const dp_difference *bracket = &r->in.sketch[spec - r->in.stages.spec];
+    const dp_difference *reference_spread = &r->in.sketch[spec - r->in.stages.spec];
     int64_t width;
     dp_sketch_result result;
-    df_error err;
-    ck_assert_int_eq(dp_sketch_judge(r->in.oracle, spec, values_of(r, name, &width), bracket, 1.0, &result, &err),
-                     DF_OK);
+    dflash_error err;
+    ck_assert_int_eq(
+        dp_sketch_judge(r->in.oracle, spec, values_of(r, name, &width), reference_spread, 1.0, &result, &err),
+        DFLASH_OK);
     ck_assert(result.judged);
     return result;
 }

@@ -1,5 +1,5 @@
 /*
- * test_check_spread.c - oracles whose reference runs, or what they claim of them, were made larger to widen the bars.
+ * test_check_spread.c - oracles whose reference runs, or what they claim of them, were made larger to widen the limits.
  *
  * Digests are renewed with every edit, so what refuses is what the numbers say.
  */
@@ -22,9 +22,9 @@ static const char *object_of(dp_run run, const char *stage, char out[96]) {
 /* The provenance of the copy; free it with cJSON_Delete. */
 static cJSON *provenance(void) {
     cJSON *document = NULL;
-    df_error err;
+    dflash_error err;
     const hid_t file = sf_edit();
-    ck_assert_int_eq(dp_record_read(file, sf_path, "/provenance", &document, &err), DF_OK);
+    ck_assert_int_eq(dp_record_read(file, sf_path, "/provenance", &document, &err), DFLASH_OK);
     ck_assert_int_ge(H5Fclose(file), 0);
     return document;
 }
@@ -185,7 +185,7 @@ START_TEST(a_bfloat16_run_that_was_moved_too_excuses_no_float32_run) {
 }
 END_TEST
 
-/* Bars this wide would let a norm's weights be off by 3e-5. */
+/* Limits this wide would let a norm's weights be off by 3e-5. */
 START_TEST(a_bfloat16_run_that_is_wrong_everywhere_lets_no_claim_grow) {
     char object[96];
     scratch_copy_case("tiny-plain");
@@ -233,12 +233,12 @@ START_TEST(a_frequency_that_is_off_by_a_few_times_its_bound_is_refused) {
         int index;
     } tables[] = {{"tiny-plain", 5}, {"tiny-yarn", 3}, {"tiny-llama3", 4}, {"tiny-linear", 7}};
     char object[96], path[SCRATCH_PATH];
-    df_config config;
-    df_error err;
+    dflash_config config;
+    dflash_error err;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (int run = DP_RUN_F32; run <= DP_RUN_BF16; run++) {
             scratch_copy_case(tables[i].fixture);
-            ck_assert_int_eq(df_config_read(scratch_path("config.json", path), &config, &err), DF_OK);
+            ck_assert_int_eq(dflash_config_read(scratch_path("config.json", path), &config, &err), DFLASH_OK);
             const dp_approx frequency = dp_frequency(&config.rope, tables[i].index);
             scratch_change_value(object_of((dp_run)run, "rope.inv_freq", object), tables[i].index, 1.0,
                                  3.0 * frequency.error);

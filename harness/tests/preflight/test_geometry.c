@@ -20,32 +20,32 @@ static const char *const configs[] = {"fixtures/configs/qwen3-4b-dflash/config.j
                                       "fixtures/small/tiny-linear/config.json"};
 enum { CONFIGS = sizeof configs / sizeof configs[0] };
 
-static df_config read_config(const char *path) {
-    df_config config;
-    df_error err = {0};
-    ck_assert_msg(df_config_read(path, &config, &err) == DF_OK, "%s", err.message);
+static dflash_config read_config(const char *path) {
+    dflash_config config;
+    dflash_error err = {0};
+    ck_assert_msg(dflash_config_read(path, &config, &err) == DFLASH_OK, "%s", err.message);
     return config;
 }
 
-static cJSON *record_of(const df_config *config) {
+static cJSON *record_of(const dflash_config *config) {
     cJSON *record = dp_geometry_of(config);
     ck_assert_ptr_nonnull(record);
     return record;
 }
 
-static void expect_agreement(const df_config *config, const cJSON *claim) {
-    df_error err = {0};
+static void expect_agreement(const dflash_config *config, const cJSON *claim) {
+    dflash_error err = {0};
     cJSON *record = record_of(config);
-    ck_assert_msg(dp_geometry_check(record, claim, "oracle.h5", &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_geometry_check(record, claim, "oracle.h5", &err) == DFLASH_OK, "%s", err.message);
     cJSON_Delete(record);
 }
 
-static void expect_refusal(const df_config *config, const cJSON *claim, const char *code, const char *mention) {
-    df_error err = {0};
+static void expect_refusal(const dflash_config *config, const cJSON *claim, const char *code, const char *mention) {
+    dflash_error err = {0};
     cJSON *record = record_of(config);
-    ck_assert_int_eq(dp_geometry_check(record, claim, "oracle.h5", &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_geometry_check(record, claim, "oracle.h5", &err), DFLASH_ERR_REFUSED);
     cJSON_Delete(record);
-    ck_assert_int_eq(err.status, DF_ERR_REFUSED);
+    ck_assert_int_eq(err.status, DFLASH_ERR_REFUSED);
     ck_assert_msg(strcmp(err.code, code) == 0, "%s, not %s: %s", err.code, code, err.message);
     ck_assert_msg(strstr(err.message, mention) != NULL, "\"%s\" is not in: %s", mention, err.message);
     ck_assert_ptr_nonnull(strstr(err.message, "oracle.h5"));
@@ -56,7 +56,7 @@ static void expect_refusal(const df_config *config, const cJSON *claim, const ch
 
 START_TEST(a_config_agrees_with_its_own_record_after_a_trip_through_text) {
     for (int i = 0; i < CONFIGS; i++) {
-        const df_config config = read_config(configs[i]);
+        const dflash_config config = read_config(configs[i]);
         cJSON *record = record_of(&config);
         char *text = cJSON_PrintUnformatted(record);
         cJSON *claim = cJSON_Parse(text);
@@ -69,11 +69,11 @@ START_TEST(a_config_agrees_with_its_own_record_after_a_trip_through_text) {
 END_TEST
 
 START_TEST(every_field_that_differs_is_named) {
-    const df_config config = read_config(configs[0]);
+    const dflash_config config = read_config(configs[0]);
     cJSON *claim = record_of(&config);
     cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(claim, "hidden_size"), 7);
     expect_refusal(&config, claim, "geometry.field.differs", " hidden_size ");
-    df_error err = {0};
+    dflash_error err = {0};
     cJSON *record = record_of(&config);
     dp_geometry_check(record, claim, "oracle.h5", &err);
     cJSON_Delete(record);
@@ -97,7 +97,7 @@ static double number_of(const cJSON *record, const char *key) {
 }
 
 START_TEST(the_record_states_what_the_config_resolves_to) {
-    const df_config muse = read_config("fixtures/configs/muse-glimmer-30b-dflash2/config.json");
+    const dflash_config muse = read_config("fixtures/configs/muse-glimmer-30b-dflash2/config.json");
     cJSON *record = record_of(&muse);
     ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(record, "family")->valuestring, "dflash2");
     ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(record, "harvest")->valuestring, "mask_fill");
@@ -118,7 +118,7 @@ START_TEST(the_record_states_what_the_config_resolves_to) {
 END_TEST
 
 START_TEST(a_yarn_record_states_the_attention_scaling) {
-    const df_config yarn = read_config("fixtures/configs/qwen38-27b-dspark-yarn/config.json");
+    const dflash_config yarn = read_config("fixtures/configs/qwen38-27b-dspark-yarn/config.json");
     cJSON *record = record_of(&yarn);
     const cJSON *rope = cJSON_GetObjectItemCaseSensitive(record, "rope");
     ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(rope, "type")->valuestring, "yarn");
@@ -140,7 +140,7 @@ static void alter(cJSON *leaf) {
 }
 
 /* Alters every leaf under `node` of `record` in turn and expects a refusal that names it. */
-static int alter_leaves(const df_config *config, cJSON *record, cJSON *node, const char *name) {
+static int alter_leaves(const dflash_config *config, cJSON *record, cJSON *node, const char *name) {
     int leaves = 0, index = 0;
     cJSON *child;
     cJSON_ArrayForEach(child, node) {
@@ -170,7 +170,7 @@ static int alter_leaves(const df_config *config, cJSON *record, cJSON *node, con
 
 START_TEST(every_single_field_altered_is_refused_by_its_name) {
     for (int i = 0; i < CONFIGS; i++) {
-        const df_config config = read_config(configs[i]);
+        const dflash_config config = read_config(configs[i]);
         cJSON *record = record_of(&config);
         ck_assert_int_ge(alter_leaves(&config, record, record, ""), 20 + 3 * config.n_layers);
         expect_agreement(&config, record);
@@ -179,7 +179,7 @@ START_TEST(every_single_field_altered_is_refused_by_its_name) {
 }
 END_TEST
 
-static void remove_each(const df_config *config, const char *parent) {
+static void remove_each(const dflash_config *config, const char *parent) {
     cJSON *whole = record_of(config);
     const cJSON *list = parent != NULL ? cJSON_GetObjectItemCaseSensitive(whole, parent) : whole, *child;
     cJSON_ArrayForEach(child, list) {
@@ -197,7 +197,7 @@ static void remove_each(const df_config *config, const char *parent) {
 
 START_TEST(every_single_field_left_out_is_refused_by_its_name) {
     for (int i = 0; i < CONFIGS; i++) {
-        const df_config config = read_config(configs[i]);
+        const dflash_config config = read_config(configs[i]);
         remove_each(&config, NULL);
         remove_each(&config, "rope");
     }
@@ -205,7 +205,7 @@ START_TEST(every_single_field_left_out_is_refused_by_its_name) {
 END_TEST
 
 START_TEST(a_field_that_the_config_does_not_give_rise_to_is_refused) {
-    const df_config config = read_config(configs[0]);
+    const dflash_config config = read_config(configs[0]);
     cJSON *claim = record_of(&config);
     cJSON_AddNumberToObject(claim, "conv_kernel_size", 2);
     expect_refusal(&config, claim, "geometry.field.unknown", "conv_kernel_size = 2");
@@ -220,7 +220,7 @@ START_TEST(a_field_that_the_config_does_not_give_rise_to_is_refused) {
 END_TEST
 
 START_TEST(a_message_gives_both_values) {
-    const df_config config = read_config(configs[0]);
+    const dflash_config config = read_config(configs[0]);
     cJSON *claim = record_of(&config);
     cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(claim, "rope"), "theta"),
                          10000);
@@ -231,7 +231,7 @@ START_TEST(a_message_gives_both_values) {
 END_TEST
 
 START_TEST(an_array_of_another_length_or_order_is_refused) {
-    const df_config config = read_config(configs[0]);
+    const dflash_config config = read_config(configs[0]);
     cJSON *claim = record_of(&config);
     cJSON *taps = cJSON_GetObjectItemCaseSensitive(claim, "target_layer_ids");
     cJSON *last = cJSON_DetachItemFromArray(taps, 4);
@@ -244,7 +244,7 @@ START_TEST(an_array_of_another_length_or_order_is_refused) {
 }
 END_TEST
 
-static void expect_type_refusal(const df_config *config, const char *key, cJSON *value) {
+static void expect_type_refusal(const dflash_config *config, const char *key, cJSON *value) {
     cJSON *claim = record_of(config);
     ck_assert(cJSON_ReplaceItemInObjectCaseSensitive(claim, key, value));
     expect_refusal(config, claim, "geometry.field.differs", key);
@@ -252,7 +252,7 @@ static void expect_type_refusal(const df_config *config, const char *key, cJSON 
 }
 
 START_TEST(a_value_of_another_type_is_refused) {
-    const df_config config = read_config(configs[0]);
+    const dflash_config config = read_config(configs[0]);
     expect_type_refusal(&config, "hidden_size", cJSON_CreateString("2560"));
     expect_type_refusal(&config, "attention_bias", cJSON_CreateNumber(0));
     expect_type_refusal(&config, "family", cJSON_CreateNull());
@@ -266,7 +266,7 @@ START_TEST(a_value_of_another_type_is_refused) {
 END_TEST
 
 START_TEST(numbers_may_differ_by_four_units_in_the_last_place_and_integers_by_nothing) {
-    const df_config config = read_config("fixtures/configs/qwen38-27b-dspark-yarn/config.json");
+    const dflash_config config = read_config("fixtures/configs/qwen38-27b-dspark-yarn/config.json");
     cJSON *claim = record_of(&config);
     cJSON *scaling =
         cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(claim, "rope"), "attention_scaling");
@@ -295,8 +295,8 @@ END_TEST
 /* ---- Provenance
  * ------------------------------------------------------------------------------------------------------ */
 
-static df_engine *engine;
-static df_draft *draft;
+static dflash_engine *engine;
+static dflash_draft *draft;
 static cJSON *provenance; /* the right record of draft */
 
 static cJSON *tensors(void) { return cJSON_GetObjectItemCaseSensitive(provenance, "tensors"); }
@@ -306,14 +306,14 @@ static cJSON *field(int tensor, const char *key) {
 }
 
 static void load_checkpoint(void) {
-    const df_engine_options options = {.backend = DF_BACKEND_CPU, .threads = 1};
-    df_error err = {0};
-    ck_assert_msg(df_engine_create(&options, &engine, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(df_draft_load(engine, "fixtures/small/tiny-plain", &draft, &err) == DF_OK, "%s", err.message);
+    const dflash_engine_options options = {.backend = DFLASH_BACKEND_CPU, .threads = 1};
+    dflash_error err = {0};
+    ck_assert_msg(dflash_engine_create(&options, &engine, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(dflash_draft_load(engine, "fixtures/small/tiny-plain", &draft, &err) == DFLASH_OK, "%s", err.message);
     provenance = cJSON_CreateObject();
     cJSON *list = cJSON_AddObjectToObject(provenance, "tensors");
-    for (int i = 0; i < df_draft_tensor_count(draft); i++) {
-        const df_tensor_view view = df_draft_tensor(draft, i);
+    for (int i = 0; i < dflash_draft_tensor_count(draft); i++) {
+        const dflash_tensor_view view = dflash_draft_tensor(draft, i);
         if (!view.used) continue;
         char digest[65];
         dp_sha256_of(view.data, view.bytes, digest);
@@ -328,23 +328,23 @@ static void load_checkpoint(void) {
 
 static void release_checkpoint(void) {
     cJSON_Delete(provenance);
-    df_draft_destroy(draft);
-    df_engine_destroy(engine);
+    dflash_draft_destroy(draft);
+    dflash_engine_destroy(engine);
 }
 
 /* The verdict must not depend on the number of threads. */
-static void expect_provenance(df_status wanted, const char *code, const char *mention) {
+static void expect_provenance(dflash_status wanted, const char *code, const char *mention) {
     static const int threads[] = {1, 2, 7, 1000};
     for (int i = 0; i < 4; i++) {
-        df_error err = {0};
-        const df_status status = dp_provenance_check(draft, provenance, "oracle.h5", threads[i], &err);
+        dflash_error err = {0};
+        const dflash_status status = dp_provenance_check(draft, provenance, "oracle.h5", threads[i], &err);
         ck_assert_msg(status == wanted, "%d: %s", (int)status, err.message);
         ck_assert_str_eq(err.code, code);
         ck_assert_msg(strstr(err.message, mention) != NULL, "\"%s\" is not in: %s", mention, err.message);
     }
 }
 
-START_TEST(the_record_of_the_same_weights_is_accepted) { expect_provenance(DF_OK, "", ""); }
+START_TEST(the_record_of_the_same_weights_is_accepted) { expect_provenance(DFLASH_OK, "", ""); }
 END_TEST
 
 START_TEST(one_digit_of_any_digest_is_refused_by_the_tensors_name) {
@@ -352,8 +352,8 @@ START_TEST(one_digit_of_any_digest_is_refused_by_the_tensors_name) {
         char *digest = field(i, "sha256")->valuestring;
         const char kept = digest[63];
         digest[63] = kept == '0' ? '1' : '0';
-        expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", cJSON_GetArrayItem(tensors(), i)->string);
-        expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", digest);
+        expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", cJSON_GetArrayItem(tensors(), i)->string);
+        expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", digest);
         digest[63] = kept;
     }
 }
@@ -363,7 +363,7 @@ START_TEST(of_two_wrong_digests_the_first_in_the_file_is_named) {
     const int last = cJSON_GetArraySize(tensors()) - 1;
     field(1, "sha256")->valuestring[0] = 'x';
     field(last, "sha256")->valuestring[0] = 'x';
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", cJSON_GetArrayItem(tensors(), 1)->string);
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", cJSON_GetArrayItem(tensors(), 1)->string);
 }
 END_TEST
 
@@ -373,13 +373,13 @@ START_TEST(another_dtype_or_shape_is_refused) {
     cJSON *dim = cJSON_GetArrayItem(field(0, "shape"), 0);
     cJSON_SetNumberValue(dim, dim->valuedouble + 1);
     snprintf(mention, sizeof mention, "the shape of the tensor %s differs", name);
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", mention);
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", mention);
     cJSON_SetNumberValue(dim, dim->valuedouble - 1);
     cJSON_AddItemToArray(field(0, "shape"), cJSON_CreateNumber(1));
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", mention);
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", mention);
     cJSON_SetValuestring(field(0, "dtype"), "I8");
     snprintf(mention, sizeof mention, "the dtype of the tensor %s differs", name);
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", mention);
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", mention);
 }
 END_TEST
 
@@ -388,7 +388,7 @@ START_TEST(a_record_without_one_of_its_fields_is_refused) {
     for (int i = 0; i < 3; i++) {
         cJSON *record = cJSON_GetArrayItem(tensors(), i);
         cJSON_DeleteItemFromObjectCaseSensitive(record, key[i]);
-        expect_provenance(DF_ERR_REFUSED, "provenance.tensor.differs", "lacks its dtype, shape or sha256");
+        expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.differs", "lacks its dtype, shape or sha256");
         release_checkpoint();
         load_checkpoint();
     }
@@ -399,21 +399,21 @@ START_TEST(a_tensor_without_a_record_is_refused) {
     char name[128];
     snprintf(name, sizeof name, "%s", cJSON_GetArrayItem(tensors(), 3)->string);
     cJSON_DeleteItemFromArray(tensors(), 3);
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.missing", name);
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.missing", name);
     cJSON_DeleteItemFromObjectCaseSensitive(provenance, "tensors");
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.missing", "no object \"tensors\"");
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.missing", "no object \"tensors\"");
 }
 END_TEST
 
 START_TEST(a_record_without_a_tensor_is_refused) {
     cJSON_AddItemToObject(tensors(), "layers.9.extra.weight", cJSON_Duplicate(cJSON_GetArrayItem(tensors(), 0), true));
-    expect_provenance(DF_ERR_REFUSED, "provenance.tensor.extra", "layers.9.extra.weight");
+    expect_provenance(DFLASH_ERR_REFUSED, "provenance.tensor.extra", "layers.9.extra.weight");
 }
 END_TEST
 
 START_TEST(no_threads_is_an_argument_error) {
-    df_error err = {0};
-    ck_assert_int_eq(dp_provenance_check(draft, provenance, "oracle.h5", 0, &err), DF_ERR_ARGUMENT);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_provenance_check(draft, provenance, "oracle.h5", 0, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "provenance.threads");
 }
 END_TEST

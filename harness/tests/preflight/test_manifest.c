@@ -30,10 +30,10 @@ static cJSON *signature(void) { return in(in(manifest_json, "signatures"), "s");
 
 /* What the copy's provenance says of its packages and its reference, as a signature. */
 static cJSON *sign(void) {
-    df_error err = {0};
+    dflash_error err = {0};
     dp_oracle *oracle = NULL;
     const cJSON *package;
-    ck_assert_msg(dp_oracle_open(sf_path, &oracle, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_oracle_open(sf_path, &oracle, &err) == DFLASH_OK, "%s", err.message);
     const cJSON *provenance = dp_oracle_provenance(oracle);
     cJSON *out = cJSON_Parse("{\"generator\":{},\"references\":{},\"packages\":{}}");
     const cJSON *reference = cJSON_GetObjectItemCaseSensitive(provenance, "reference");

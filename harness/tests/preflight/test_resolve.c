@@ -16,24 +16,24 @@
 #include <string.h>
 
 static cJSON *resolve(const char *text) {
-    df_error err = {0};
+    dflash_error err = {0};
     cJSON *record = NULL;
-    ck_assert_msg(dp_resolve(text, "config.json", &record, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_resolve(text, "config.json", &record, &err) == DFLASH_OK, "%s", err.message);
     return record;
 }
 
-static df_config drafters(const char *text) {
-    df_error err = {0};
-    df_config config;
-    ck_assert_msg(df_config_parse(text, strlen(text), "config.json", &config, &err) == DF_OK, "%s", err.message);
+static dflash_config drafters(const char *text) {
+    dflash_error err = {0};
+    dflash_config config;
+    ck_assert_msg(df_config_parse(text, strlen(text), "config.json", &config, &err) == DFLASH_OK, "%s", err.message);
     return config;
 }
 
 static void expect_agreement(const char *text) {
-    df_error err = {0};
-    const df_config config = drafters(text);
+    dflash_error err = {0};
+    const dflash_config config = drafters(text);
     cJSON *record = resolve(text);
-    ck_assert_msg(dp_geometry_check_reading(record, &config, "config.json", &err) == DF_OK, "%s\n%s", err.message,
+    ck_assert_msg(dp_geometry_check_reading(record, &config, "config.json", &err) == DFLASH_OK, "%s\n%s", err.message,
                   text);
     cJSON_Delete(record);
 }
@@ -168,9 +168,9 @@ START_TEST(a_key_that_the_record_needs_is_named_when_it_is_missing) {
                     "\"original_max_position_embeddings\""},
                    {CONFIG("DFlash2DraftModel", "\"block_size\":4,\"rope_theta\":10000"), "\"conv_kernel_size\""}};
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
-        df_error err = {0};
+        dflash_error err = {0};
         cJSON *record = NULL;
-        ck_assert_int_eq(dp_resolve(lacking[i].text, "config.json", &record, &err), DF_ERR_REFUSED);
+        ck_assert_int_eq(dp_resolve(lacking[i].text, "config.json", &record, &err), DFLASH_ERR_REFUSED);
         ck_assert_str_eq(err.code, "resolve.config");
         ck_assert_msg(strstr(err.message, lacking[i].key) != NULL, "%s", err.message);
         ck_assert_ptr_null(record);
@@ -180,30 +180,30 @@ END_TEST
 
 /* ---- A drafter that misreads its config -------------------------------------------------------------------------- */
 
-static void no_attention_factor(df_config *c) { c->rope.has_attention_factor = false; }
-static void truncated(df_config *c) { c->rope.truncate = true; }
-static void other_beta(df_config *c) { c->rope.beta_fast = 32; }
-static void whole_heads(df_config *c) { c->rope.rotary_dim = c->head_dim; }
-static void other_base(df_config *c) { c->rope.theta += 1; }
-static void other_table(df_config *c) { c->rope.type = DF_ROPE_DEFAULT; }
-static void never_causal(df_config *c) { c->layer[0].causal = false; }
-static void causal_everywhere(df_config *c) { c->layer[1].causal = true; }
-static void wider(df_config *c) { c->layer[0].window += 1; }
-static void full(df_config *c) { c->layer[2].sliding = false; }
-static void other_epsilon(df_config *c) { c->rms_eps *= 1 + 1e-9; }
-static void other_heads(df_config *c) { c->head_dim *= 2; }
-static void whole_vocabulary(df_config *c) { c->selector_vocab = 0; }
-static void no_multiplier(df_config *c) { c->output_multiplier = 1; }
-static void no_softcap(df_config *c) { c->logit_softcap = 0; }
-static void scaled(df_config *c) { c->input_embedding_scale = 2; }
-static void other_harvest(df_config *c) { c->harvest = DF_HARVEST_MASK_FILL; }
-static void other_markov(df_config *c) { c->markov = DF_MARKOV_VANILLA; }
-static void taps_turned(df_config *c) { c->taps[0] = c->taps[1]; }
-static void other_mask(df_config *c) { c->mask_token_id++; }
+static void no_attention_factor(dflash_config *c) { c->rope.has_attention_factor = false; }
+static void truncated(dflash_config *c) { c->rope.truncate = true; }
+static void other_beta(dflash_config *c) { c->rope.beta_fast = 32; }
+static void whole_heads(dflash_config *c) { c->rope.rotary_dim = c->head_dim; }
+static void other_base(dflash_config *c) { c->rope.theta += 1; }
+static void other_table(dflash_config *c) { c->rope.type = DFLASH_ROPE_DEFAULT; }
+static void never_causal(dflash_config *c) { c->layer[0].causal = false; }
+static void causal_everywhere(dflash_config *c) { c->layer[1].causal = true; }
+static void wider(dflash_config *c) { c->layer[0].window += 1; }
+static void full(dflash_config *c) { c->layer[2].sliding = false; }
+static void other_epsilon(dflash_config *c) { c->rms_eps *= 1 + 1e-9; }
+static void other_heads(dflash_config *c) { c->head_dim *= 2; }
+static void whole_vocabulary(dflash_config *c) { c->selector_vocab = 0; }
+static void no_multiplier(dflash_config *c) { c->output_multiplier = 1; }
+static void no_softcap(dflash_config *c) { c->logit_softcap = 0; }
+static void scaled(dflash_config *c) { c->input_embedding_scale = 2; }
+static void other_harvest(dflash_config *c) { c->harvest = DFLASH_HARVEST_MASK_FILL; }
+static void other_markov(dflash_config *c) { c->markov = DFLASH_MARKOV_VANILLA; }
+static void taps_turned(dflash_config *c) { c->taps[0] = c->taps[1]; }
+static void other_mask(dflash_config *c) { c->mask_token_id++; }
 
 static const struct {
     const char *fixture;
-    void (*fault)(df_config *);
+    void (*fault)(dflash_config *);
     const char *field, *says, *resolved;
 } misread[] = {
     {"tiny-yarn-explicit", no_attention_factor, " rope.attention_scaling ", "config.json says 0.9,",
@@ -242,7 +242,7 @@ START_TEST(a_drafter_that_misreads_its_config_fails_and_is_not_refused) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         ck_assert_msg(strstr(result.error.message, words[i]) != NULL, "\"%s\" is not in: %s", words[i],
                       result.error.message);
-    ck_assert_int_eq(result.stage_count + result.arm_count, 0);
+    ck_assert_int_eq(result.stage_count + result.variant_count, 0);
     ck_assert(dp_stopped(&result));
     dp_result_release(&result);
 }

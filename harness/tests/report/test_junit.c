@@ -102,7 +102,7 @@ START_TEST(a_nan_is_told_as_a_count_and_not_as_a_distance) {
     cJSON *document = result_check(RESULT_NAN);
     char *text = result_render(document, DP_REPORT_JUNIT);
     ck_assert_ptr_nonnull(strstr(text, " NaN and "));
-    ck_assert_ptr_nonnull(strstr(text, "which leaves no distance to a bar"));
+    ck_assert_ptr_nonnull(strstr(text, "which leaves no distance to a limit"));
     ck_assert_ptr_nonnull(strstr(text, "Run alone: "));
     for (const char *f = strstr(text, "<failure message=\"rel L2 "); f != NULL;
          f = strstr(f + 1, "<failure message=\"rel"))

@@ -160,24 +160,24 @@ END_TEST
 /* ---- Pictures in a page
  * ---------------------------------------------------------------------------------------------- */
 
-static df_status inlined(const char *svg, char **out, df_error *err) {
+static dflash_status inlined(const char *svg, char **out, dflash_error *err) {
     size_t length = 0;
     FILE *to = open_memstream(out, &length);
     ck_assert_ptr_nonnull(to);
-    const df_status status = dp_svg_inline(to, svg, "p1", "a <label>", err);
+    const dflash_status status = dp_svg_inline(to, svg, "p1", "a <label>", err);
     ck_assert_int_eq(fclose(to), 0);
     return status;
 }
 
 START_TEST(a_picture_gets_its_own_names_and_the_page_s_colours) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *out = NULL;
     ck_assert_int_eq(
         inlined("<?xml?><svg viewBox=\"0 0 9 4\"\n>\n<title>x</title><g id=\"a\" stroke='rgb(  0, 114, 178)'>"
                 "<use xlink:href='#a' fill=\"black\"/></g><desc>d</desc><filter id='f'><a/></filter>"
                 "<g fill=\"none\" stroke=\"black\">\n\t</g></svg>",
                 &out, &err),
-        DF_OK);
+        DFLASH_OK);
     ck_assert_str_eq(out, "<svg viewBox=\"0 0 9 4\" role=\"img\" aria-label=\"a &lt;label&gt;\">\n"
                           "<g id=\"p1-a\" stroke='var(--p-blue)'><use xlink:href='#p1-a' fill=\"currentColor\"/></g>"
                           "</svg>\n");
@@ -192,10 +192,10 @@ START_TEST(a_picture_that_reaches_outside_is_refused) {
                                       "<svg width=\"1\"></svg>",
                                       "<svg viewBox=\"0 0 1 1\"><g>",
                                       ""};
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *out = NULL;
-    const df_status status = inlined(bad[_i], &out, &err);
-    ck_assert_int_eq(status, DF_ERR_REFUSED);
+    const dflash_status status = inlined(bad[_i], &out, &err);
+    ck_assert_int_eq(status, DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "svg.form");
     ck_assert_str_eq(out, "");
     free(out);

@@ -15,9 +15,9 @@
 static dp_plots plots;
 
 static void set_up(void) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     scratch_open();
-    ck_assert_msg(dp_plots_begin(sf_folder, &plots, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_plots_begin(sf_folder, &plots, &err) == DFLASH_OK, "%s", err.message);
 }
 
 static void tear_down(void) { scratch_close(); }
@@ -25,12 +25,12 @@ static void tear_down(void) { scratch_close(); }
 /* The data file of a plot of the document's case; NULL when there was nothing to draw. Deletes the document. */
 static char *data_of(cJSON *document, dp_plot plot) {
     bool any = false;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char path[SCRATCH_PATH];
     size_t length;
     dp_result_file file;
     page_read(document, &file);
-    ck_assert_int_eq(dp_plot_write(&plots, plot, &file.item[0].result, "x", &any, &err), DF_OK);
+    ck_assert_int_eq(dp_plot_write(&plots, plot, &file.item[0].result, "x", &any, &err), DFLASH_OK);
     dp_result_file_release(&file);
     cJSON_Delete(document);
     scratch_path("x.dat", path);
@@ -240,9 +240,9 @@ END_TEST
  * --------------------------------------------------------------------------------------------------------- */
 
 static void draws(const char *script) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *svg = NULL;
-    ck_assert_msg(dp_plots_draw(&plots, script, "x", "it's <a> title", &svg, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_plots_draw(&plots, script, "x", "it's <a> title", &svg, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_ptr_nonnull(strstr(svg, "</svg>"));
     ck_assert_ptr_nonnull(strstr(svg, "it's &lt;a> title"));
     free(svg);
@@ -250,13 +250,13 @@ static void draws(const char *script) {
 
 START_TEST(gnuplot_draws_every_plot_of_a_pass_and_of_a_run_that_is_not_finite) {
     cJSON *document = page_document("x");
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     bool any = false;
     if (_i >= DP_PLOT_COUNT) page_break(document, "layers.1.attn.context", NAN);
     dp_result_file file;
     page_read(document, &file);
     ck_assert_int_eq(dp_plot_write(&plots, (dp_plot)(_i % DP_PLOT_COUNT), &file.item[0].result, "x", &any, &err),
-                     DF_OK);
+                     DFLASH_OK);
     dp_result_file_release(&file);
     ck_assert(any);
     draws(dp_plot_script((dp_plot)(_i % DP_PLOT_COUNT)));
@@ -265,10 +265,10 @@ START_TEST(gnuplot_draws_every_plot_of_a_pass_and_of_a_run_that_is_not_finite) {
 END_TEST
 
 static char *drawn(cJSON *document, dp_plot plot) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *svg = NULL;
     free(data_of(document, plot));
-    ck_assert_msg(dp_plots_draw(&plots, dp_plot_script(plot), "x", "t", &svg, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_plots_draw(&plots, dp_plot_script(plot), "x", "t", &svg, &err) == DFLASH_OK, "%s", err.message);
     return svg;
 }
 
@@ -308,10 +308,10 @@ START_TEST(gnuplot_draws_curves_of_several_runs_whose_labels_stay_in_their_quote
     static const int x[] = {0, 1, 2};
     static const double value[] = {0, NAN, 1e9};
     const dp_plot_curve curve = {.label = "case \"1\"", .count = 3, .point = point, .x = x, .value = value};
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char path[SCRATCH_PATH];
     size_t length;
-    ck_assert_int_eq(dp_plot_write_curves(&plots, "x", &curve, 1, true, &err), DF_OK);
+    ck_assert_int_eq(dp_plot_write_curves(&plots, "x", &curve, 1, true, &err), DFLASH_OK);
     char *data = scratch_read(scratch_path("x.dat", path), &length);
     ck_assert_str_eq(data, "\"case _1_\"\n0 0.0001 \"a\"\n1 1000 \"b_b_b_b\"\n2 500 \"c\"\n\n\n");
     free(data);
@@ -321,13 +321,13 @@ START_TEST(gnuplot_draws_curves_of_several_runs_whose_labels_stay_in_their_quote
 END_TEST
 
 START_TEST(gnuplot_that_is_missing_or_fails_is_told) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *svg = NULL;
-    ck_assert_int_eq(dp_plots_draw(&plots, "stages", "there-is-no-data", "t", &svg, &err), DF_ERR_IO);
+    ck_assert_int_eq(dp_plots_draw(&plots, "stages", "there-is-no-data", "t", &svg, &err), DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "plot.gnuplot");
     ck_assert_ptr_null(svg);
     ck_assert_int_eq(setenv("PATH", sf_folder, 1), 0);
-    ck_assert_int_eq(dp_plots_draw(&plots, "stages", "x", "t", &svg, &err), DF_ERR_IO);
+    ck_assert_int_eq(dp_plots_draw(&plots, "stages", "x", "t", &svg, &err), DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "plot.gnuplot.missing");
     ck_assert_ptr_nonnull(strstr(err.message, "gnuplot is not installed"));
 }
@@ -335,9 +335,9 @@ END_TEST
 
 START_TEST(a_temporary_folder_goes_away_with_what_is_in_it_and_a_kept_one_stays) {
     dp_plots own;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     ck_assert_int_eq(setenv("TMPDIR", sf_folder, 1), 0);
-    ck_assert_int_eq(dp_plots_begin(NULL, &own, &err), DF_OK);
+    ck_assert_int_eq(dp_plots_begin(NULL, &own, &err), DFLASH_OK);
     char path[SCRATCH_PATH];
     snprintf(path, sizeof path, "%.200s/x.dat", own.folder);
     FILE *file = fopen(path, "w");
@@ -346,7 +346,7 @@ START_TEST(a_temporary_folder_goes_away_with_what_is_in_it_and_a_kept_one_stays)
     ck_assert_int_ne(access(own.folder, F_OK), 0);
     dp_plots_end(&plots);
     ck_assert_int_eq(access(plots.folder, F_OK), 0);
-    ck_assert_int_eq(dp_plots_begin("/proc/no", &own, &err), DF_ERR_IO);
+    ck_assert_int_eq(dp_plots_begin("/proc/no", &own, &err), DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "plot.folder");
 }
 END_TEST

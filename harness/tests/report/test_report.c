@@ -53,7 +53,7 @@ START_TEST(a_pass_says_what_was_compared_and_no_format_holds_a_failure) {
     char *text = rendered(RESULT_PASS, streams[_i]);
     if (streams[_i] == DP_REPORT_TEXT) holds(text, "PASS: 59 of 59 stages compared");
     if (streams[_i] == DP_REPORT_MARKDOWN) holds(text, "1 of 1 cases passed");
-    if (streams[_i] == DP_REPORT_MARKDOWN) holds(text, "<summary>59 stages inside their bars</summary>");
+    if (streams[_i] == DP_REPORT_MARKDOWN) holds(text, "<summary>59 stages inside their limits</summary>");
     if (streams[_i] == DP_REPORT_JUNIT) holds(text, "failures=\"0\" errors=\"0\"");
     if (streams[_i] == DP_REPORT_GITHUB) holds(text, "::notice title=dflash-parity PASS::1 of 1 cases passed");
     lacks(text, "FAIL");

@@ -17,7 +17,7 @@ static bool same(double a, double b) { return memcmp(&a, &b, sizeof a) == 0 || (
 START_TEST(a_result_reads_back_as_the_run_had_it) {
     dp_result run;
     dp_result_file file;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     scratch_copy_case("tiny-plain");
     scratch_options.report = true;
     scratch_check(NULL, &run);
@@ -25,30 +25,30 @@ START_TEST(a_result_reads_back_as_the_run_had_it) {
     dp_document_add(document, "tiny-plain", &run);
     dp_document_end(document, run.verdict);
     char path[SCRATCH_PATH];
-    ck_assert_int_eq(dp_write_json(scratch_path("a.json", path), document, &err), DF_OK);
-    ck_assert_msg(dp_result_read(path, &file, &err) == DF_OK, "%s", err.message);
+    ck_assert_int_eq(dp_write_json(scratch_path("a.json", path), document, &err), DFLASH_OK);
+    ck_assert_msg(dp_result_read(path, &file, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_str_eq(file.command, "a command");
     ck_assert_int_eq(file.count, 1);
     const dp_result *back = &file.item[0].result;
     ck_assert_int_eq(back->verdict, DP_PASS);
     ck_assert_int_eq(back->stage_count, run.stage_count);
     ck_assert_int_eq(back->isolated_count, run.isolated_count);
-    ck_assert_int_eq(back->arm_count, 9);
+    ck_assert_int_eq(back->variant_count, 9);
     for (int i = 0; i < run.stage_count; i++) {
         const dp_stage_result *a = &run.stage[i], *b = &back->stage[i];
         ck_assert_str_eq(a->name, b->name);
         ck_assert(same(a->difference.l2_rel, b->difference.l2_rel) && a->difference.count == b->difference.count);
-        ck_assert(same(a->bar.l2_rel, b->bar.l2_rel) && same(a->bar.max_rel, b->bar.max_rel));
+        ck_assert(same(a->limit.l2_rel, b->limit.l2_rel) && same(a->limit.max_rel, b->limit.max_rel));
         ck_assert(same(a->headroom, b->headroom));
         ck_assert(same(a->difference.worst_got, b->difference.worst_got));
         ck_assert(same(a->difference.worst_want, b->difference.worst_want));
         ck_assert(same(a->difference.cosine, b->difference.cosine));
         ck_assert(same(a->isolated.worst_bound, b->isolated.worst_bound));
-        ck_assert_str_eq(a->bar.origin, b->bar.origin);
+        ck_assert_str_eq(a->limit.origin, b->limit.origin);
         ck_assert(same(a->isolated.share, b->isolated.share) && a->isolated.pass == b->isolated.pass);
         ck_assert(a->difference.worst == b->difference.worst);
     }
-    for (int i = 0; i < run.arm_count; i++) ck_assert(run.arm[i].compared == back->arm[i].compared);
+    for (int i = 0; i < run.variant_count; i++) ck_assert(run.variant[i].compared == back->variant[i].compared);
     ck_assert(same(run.total_seconds, back->total_seconds));
     dp_result_file_release(&file);
     dp_result_release(&run);
@@ -129,11 +129,11 @@ END_TEST
 
 START_TEST(values_that_are_not_finite_survive_the_file) {
     dp_result_file file;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char path[SCRATCH_PATH];
     cJSON *document = result_check(RESULT_NAN);
     result_write(document, "nan.json", path);
-    ck_assert_msg(dp_result_read(path, &file, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_result_read(path, &file, &err) == DFLASH_OK, "%s", err.message);
     int nonfinite = 0;
     for (int i = 0; i < file.item[0].result.stage_count; i++) {
         const dp_stage_result *stage = &file.item[0].result.stage[i];
@@ -149,10 +149,10 @@ END_TEST
 
 static void prefix_is_refused(const char *text, size_t length, const char *path) {
     dp_result_file file;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     scratch_write("cut.json", text, length);
-    const df_status status = dp_result_read(path, &file, &err);
-    ck_assert_msg(status == DF_ERR_REFUSED && strcmp(err.code, "result.json") == 0,
+    const dflash_status status = dp_result_read(path, &file, &err);
+    ck_assert_msg(status == DFLASH_ERR_REFUSED && strcmp(err.code, "result.json") == 0,
                   "the first %zu bytes: status %d, %s", length, status, err.code);
     dp_result_file_release(&file);
 }
@@ -208,10 +208,10 @@ static bool newer(const char *path) {
 
 static bool refused(cJSON *document) {
     dp_result_file file;
-    df_error err = {.message = ""};
-    const df_status status = dp_result_parse(document, "a.json", &file, &err);
+    dflash_error err = {.message = ""};
+    const dflash_status status = dp_result_parse(document, "a.json", &file, &err);
     dp_result_file_release(&file);
-    return status == DF_ERR_REFUSED && strncmp(err.code, "result.", 7) == 0;
+    return status == DFLASH_ERR_REFUSED && strncmp(err.code, "result.", 7) == 0;
 }
 
 /* Takes every key away, then puts `true` and a string there; of an array the first entry alone is looked into. */
@@ -311,10 +311,10 @@ START_TEST(what_is_no_document_is_refused) {
                {"{\"schema\":\"dflash-parity-result\"}", "result.version"},
                {"{\"schema\":\"dflash-parity-result\",\"schema_version\":2}", "result.key"}};
     dp_result_file file;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char path[SCRATCH_PATH];
     scratch_write_text("a.json", bad[_i].text);
-    ck_assert_int_eq(dp_result_read(scratch_path("a.json", path), &file, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_result_read(scratch_path("a.json", path), &file, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, bad[_i].code);
     dp_result_file_release(&file);
 }

@@ -28,7 +28,7 @@ static const struct {
     {"fail", DP_REPORT_TEXT, {"FAIL  layers.1.attn.context", "Layer 1 attn.context adds"}},
     {"fail",
      DP_REPORT_MARKDOWN,
-     {"31 of 64 compared stages are outside their bars", "1 of 63 run alone", "It began at `layers.1.attn.context`",
+     {"31 of 64 compared stages are outside their limits", "1 of 63 run alone", "It began at `layers.1.attn.context`",
       "248,000 times the bound", "[0, 85], is -0.363807201 instead of -0.0891884131", "Rows 0 to 3 of its 5 are off",
       "they only carry the error on"}},
     {"fail", DP_REPORT_JUNIT, {"tests=\"130\" failures=\"32\" errors=\"0\""}},

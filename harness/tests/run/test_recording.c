@@ -193,7 +193,7 @@ END_TEST
 START_TEST(a_lent_oracle_judges_two_recordings_by_its_bars) {
     char oracle[SCRATCH_PATH];
     rc_open("tiny-plain");
-    dp_compare_options how = {.files = {.bars = scratch_path("case.h5", oracle)}};
+    dp_compare_options how = {.files = {.limits = scratch_path("case.h5", oracle)}};
     ck_assert(stage_of(&how, "layers.1.out", DP_PASS).barred);
     chosen_index = 77;
     rc_change("layers.1.out", is_chosen, 1.0000002f, 0.0f);
@@ -203,7 +203,7 @@ START_TEST(a_lent_oracle_judges_two_recordings_by_its_bars) {
     const dp_file_stage far = stage_of(&how, "layers.1.out", DP_FAIL);
     ck_assert_int_eq(far.pair.reached, DP_BITS_DIVERGENT);
     ck_assert(far.headroom < 0.0);
-    how.files.bars = "oracles/tiny-hot.h5";
+    how.files.limits = "oracles/tiny-hot.h5";
     dp_file_comparison c;
     rc_compare(&how, &c);
     ck_assert_str_eq(c.error.code, "geometry.field.differs");
@@ -221,7 +221,7 @@ START_TEST(an_error_of_1e_5_in_any_stage_is_the_first_that_is_named) {
     dp_file_comparison c;
     rc_compare(&(dp_compare_options){.filter = NULL}, &c);
     const int stages = c.count;
-    char names[128][DF_STAGE_NAME_MAX];
+    char names[128][DFLASH_STAGE_NAME_MAX];
     ck_assert_int_le(stages, 128);
     bool exact[128];
     for (int i = 0; i < stages; i++) {
@@ -229,7 +229,7 @@ START_TEST(an_error_of_1e_5_in_any_stage_is_the_first_that_is_named) {
         exact[i] = c.stage[i].spec.exact;
     }
     dp_file_comparison_release(&c);
-    int planted = 0;
+    int injected = 0;
     for (int i = 0; i < stages; i++) {
         int64_t count;
         if (exact[i]) continue;
@@ -249,9 +249,9 @@ START_TEST(an_error_of_1e_5_in_any_stage_is_the_first_that_is_named) {
         rc_put_values(names[i], kept);
         free(values);
         free(kept);
-        planted++;
+        injected++;
     }
-    ck_assert_int_ge(planted, 50);
+    ck_assert_int_ge(injected, 50);
 }
 END_TEST
 

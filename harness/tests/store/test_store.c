@@ -31,8 +31,8 @@ START_TEST(every_logical_dtype_comes_back_as_it_went_in) {
     dp_oracle *oracle = sf_open_good();
     for (int run = 0; run < DP_RUN_COUNT; run++) {
         dp_array array;
-        df_error err = {0};
-        ck_assert_int_eq(dp_oracle_stage(oracle, (dp_run)run, "final", &array, &err), DF_OK);
+        dflash_error err = {0};
+        ck_assert_int_eq(dp_oracle_stage(oracle, (dp_run)run, "final", &array, &err), DFLASH_OK);
         ck_assert(array.rank == 2 && array.dim[0] == 2 && array.dim[1] == 2 && array.total == 4 && array.count == 4);
         ck_assert(array.stride == 1 && array.offset == 0 && !array.integer);
         for (int i = 0; i < 4; i++) {
@@ -50,10 +50,10 @@ START_TEST(integer_stages_and_inputs_come_back_whole) {
     sf_write_good();
     dp_oracle *oracle = sf_open_good();
     dp_array ids, positions;
-    df_error err = {0};
-    ck_assert_int_eq(dp_oracle_stage(oracle, DP_RUN_F32, "select.topk_ids", &ids, &err), DF_OK);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_oracle_stage(oracle, DP_RUN_F32, "select.topk_ids", &ids, &err), DFLASH_OK);
     ck_assert(ids.integer && ids.value[0] == 3 && ids.value[2] == 2147483647.0 && ids.value[3] == -2147483648.0);
-    ck_assert_int_eq(dp_oracle_input(oracle, "positions", &positions, &err), DF_OK);
+    ck_assert_int_eq(dp_oracle_input(oracle, "positions", &positions, &err), DFLASH_OK);
     ck_assert(positions.integer && positions.rank == 1 && positions.count == ROWS + BLOCK);
     for (int i = 0; i < ROWS + BLOCK; i++) ck_assert(positions.value[i] == sf_good_positions[i]);
     dp_array_release(&ids);
@@ -67,8 +67,8 @@ START_TEST(a_sampled_stage_holds_every_third_element_of_its_full_shape) {
     dp_oracle *oracle = sf_open_good();
     for (int run = 0; run < DP_RUN_COUNT; run++) {
         dp_array array;
-        df_error err = {0};
-        ck_assert_int_eq(dp_oracle_stage(oracle, (dp_run)run, "layers.2.attn.norm", &array, &err), DF_OK);
+        dflash_error err = {0};
+        ck_assert_int_eq(dp_oracle_stage(oracle, (dp_run)run, "layers.2.attn.norm", &array, &err), DFLASH_OK);
         ck_assert(array.rank == 2 && array.dim[0] == BLOCK && array.dim[1] == WIDTH && array.total == BLOCK * WIDTH);
         ck_assert(array.stride == 3 && array.offset == 1 && array.count == 3);
         for (int64_t i = 0; i < 3; i++) ck_assert(array.value[i] == sf_value_at(1 + 3 * i));
@@ -114,11 +114,11 @@ START_TEST(asking_for_what_is_not_there_is_refused_by_name) {
     sf_write_good();
     dp_oracle *oracle = sf_open_good();
     dp_array array;
-    df_error err = {0};
-    ck_assert_int_eq(dp_oracle_stage(oracle, DP_RUN_F32, "layers.7.out", &array, &err), DF_ERR_REFUSED);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_oracle_stage(oracle, DP_RUN_F32, "layers.7.out", &array, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "oracle.stage.missing");
     ck_assert_ptr_null(array.value);
-    ck_assert_int_eq(dp_oracle_input(oracle, "tokens", &array, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_oracle_input(oracle, "tokens", &array, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "oracle.input.missing");
     dp_oracle_close(oracle);
 }
@@ -194,10 +194,10 @@ END_TEST
 /* Digest of every value that the file yields, or "" when something is refused. */
 static void fingerprint(char hex[65]) {
     dp_oracle *oracle = NULL;
-    df_error err = {0};
+    dflash_error err = {0};
     dp_sha256 hash;
     hex[0] = '\0';
-    if (dp_oracle_open(sf_path, &oracle, &err) != DF_OK) {
+    if (dp_oracle_open(sf_path, &oracle, &err) != DFLASH_OK) {
         ck_assert(err.code[0] != '\0' && err.message[0] != '\0');
         return;
     }
@@ -205,11 +205,11 @@ static void fingerprint(char hex[65]) {
     for (int i = 0; i < dp_oracle_stage_count(oracle) * DP_RUN_COUNT + DP_REQUIRED_INPUTS; i++) {
         dp_array array;
         const int stage = i / DP_RUN_COUNT;
-        const df_status status =
+        const dflash_status status =
             stage < dp_oracle_stage_count(oracle)
                 ? dp_oracle_stage(oracle, (dp_run)(i % DP_RUN_COUNT), dp_oracle_stage_name(oracle, stage), &array, &err)
                 : dp_oracle_input(oracle, dp_input_name(i % DP_RUN_COUNT), &array, &err);
-        ck_assert_msg(status == DF_OK, "verified at opening, refused later: %s", err.message);
+        ck_assert_msg(status == DFLASH_OK, "verified at opening, refused later: %s", err.message);
         dp_sha256_update(&hash, array.dim, sizeof array.dim);
         dp_sha256_update(&hash, array.value, (size_t)array.count * sizeof *array.value);
         dp_array_release(&array);
@@ -243,7 +243,7 @@ END_TEST
 /* ---- Writing
  * ------------------------------------------------------------------------------------------------------------ */
 
-static df_status write_limited(rlim_t limit, df_error *err) {
+static dflash_status write_limited(rlim_t limit, dflash_error *err) {
     struct rlimit before, tight;
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
     dp_store_writer *writer = sf_begin();
@@ -252,7 +252,7 @@ static df_status write_limited(rlim_t limit, df_error *err) {
     tight.rlim_cur = limit;
     void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &tight), 0);
-    const df_status status = dp_store_commit(writer, err);
+    const dflash_status status = dp_store_commit(writer, err);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
     return status;
@@ -260,8 +260,8 @@ static df_status write_limited(rlim_t limit, df_error *err) {
 
 START_TEST(a_full_disk_is_reported_and_leaves_nothing_behind) {
     for (rlim_t limit = 0; limit < 4096; limit += 1000) {
-        df_error err = {0};
-        sf_expect(write_limited(limit, &err), &err, DF_ERR_IO, "atomic.write", sf_path);
+        dflash_error err = {0};
+        sf_expect(write_limited(limit, &err), &err, DFLASH_ERR_IO, "atomic.write", sf_path);
         ck_assert_int_eq(sf_files_in_folder(), 0);
     }
 }
@@ -269,10 +269,10 @@ END_TEST
 
 START_TEST(a_full_disk_leaves_the_earlier_file_as_it_was) {
     char before[65], after[65];
-    df_error err = {0};
+    dflash_error err = {0};
     sf_write_good();
     fingerprint(before);
-    sf_expect(write_limited(1000, &err), &err, DF_ERR_IO, "atomic.write", sf_path);
+    sf_expect(write_limited(1000, &err), &err, DFLASH_ERR_IO, "atomic.write", sf_path);
     ck_assert_int_eq(sf_files_in_folder(), 1);
     fingerprint(after);
     ck_assert_str_eq(after, before);
@@ -280,13 +280,13 @@ START_TEST(a_full_disk_leaves_the_earlier_file_as_it_was) {
 END_TEST
 
 START_TEST(a_folder_that_does_not_exist_is_reported) {
-    df_error err = {0};
+    dflash_error err = {0};
     char kept[sizeof sf_path];
     memcpy(kept, sf_path, sizeof sf_path);
     snprintf(sf_path, sizeof sf_path, "%s/nowhere/oracle.h5", sf_folder);
-    const df_status status = dp_store_commit(sf_begin(), &err);
+    const dflash_status status = dp_store_commit(sf_begin(), &err);
     memcpy(sf_path, kept, sizeof sf_path);
-    sf_expect(status, &err, DF_ERR_IO, "atomic.open", "nowhere");
+    sf_expect(status, &err, DFLASH_ERR_IO, "atomic.open", "nowhere");
 }
 END_TEST
 
@@ -298,31 +298,31 @@ END_TEST
 
 START_TEST(a_file_without_its_records_is_not_written) {
     dp_store_writer *writer = NULL;
-    df_error err = {0};
-    ck_assert_int_eq(dp_store_create(sf_path, "oracle", &writer, &err), DF_OK);
-    ck_assert_int_eq(dp_store_write_text(writer, "geometry", sf_geometry_text, &err), DF_OK);
-    sf_expect(dp_store_commit(writer, &err), &err, DF_ERR_ARGUMENT, "store.incomplete", "provenance");
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_store_create(sf_path, "oracle", &writer, &err), DFLASH_OK);
+    ck_assert_int_eq(dp_store_write_text(writer, "geometry", sf_geometry_text, &err), DFLASH_OK);
+    sf_expect(dp_store_commit(writer, &err), &err, DFLASH_ERR_ARGUMENT, "store.incomplete", "provenance");
     ck_assert_int_eq(sf_files_in_folder(), 0);
 }
 END_TEST
 
 static void expect_argument(dp_store_writer *writer, const char *name, dp_store_tensor tensor) {
-    df_error err = {0};
-    ck_assert_int_eq(dp_store_write_stage(writer, DP_RUN_F64, name, &tensor, &err), DF_ERR_ARGUMENT);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_store_write_stage(writer, DP_RUN_F64, name, &tensor, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "store.argument");
 }
 
 START_TEST(the_writer_refuses_what_the_format_cannot_hold) {
     static const double data[4];
-    df_error err = {0};
+    dflash_error err = {0};
     dp_store_writer *writer = NULL;
-    ck_assert_int_eq(dp_store_create(sf_path, "notes", &writer, &err), DF_ERR_ARGUMENT);
+    ck_assert_int_eq(dp_store_create(sf_path, "notes", &writer, &err), DFLASH_ERR_ARGUMENT);
     ck_assert_str_eq(err.code, "store.argument");
     writer = sf_begin();
     dp_store_tensor tensor = sf_tensor_of(DP_LOGICAL_F64, data, 2, 2, 2);
     expect_argument(writer, "layers.0.magic", tensor);
-    ck_assert_int_eq(dp_store_write_input(writer, "tokens", &tensor, &err), DF_ERR_ARGUMENT);
-    ck_assert_int_eq(dp_store_write_text(writer, "geometry", "{}", &err), DF_ERR_ARGUMENT);
+    ck_assert_int_eq(dp_store_write_input(writer, "tokens", &tensor, &err), DFLASH_ERR_ARGUMENT);
+    ck_assert_int_eq(dp_store_write_text(writer, "geometry", "{}", &err), DFLASH_ERR_ARGUMENT);
     tensor.stride = 0;
     expect_argument(writer, "final", tensor);
     tensor.stride = 1;

@@ -14,18 +14,18 @@
 
 START_TEST(what_is_no_regular_file_is_refused_at_once) {
     dp_oracle *oracle = NULL;
-    df_error err = {0};
+    dflash_error err = {0};
     ck_assert_int_eq(mkfifo(sf_path, 0600), 0);
-    sf_expect(dp_oracle_open(sf_path, &oracle, &err), &err, DF_ERR_IO, "oracle.open", "found a pipe");
+    sf_expect(dp_oracle_open(sf_path, &oracle, &err), &err, DFLASH_ERR_IO, "oracle.open", "found a pipe");
     ck_assert_int_eq(unlink(sf_path), 0);
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     snprintf(at.sun_path, sizeof at.sun_path, "%.*s", (int)sizeof at.sun_path - 1, sf_path);
     const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
     ck_assert_int_eq(bind(listener, (const struct sockaddr *)(const void *)&at, sizeof at), 0);
-    sf_expect(dp_oracle_open(sf_path, &oracle, &err), &err, DF_ERR_IO, "oracle.open", "found a socket");
+    sf_expect(dp_oracle_open(sf_path, &oracle, &err), &err, DFLASH_ERR_IO, "oracle.open", "found a socket");
     close(listener);
     ck_assert_int_eq(unlink(sf_path), 0);
-    sf_expect(dp_oracle_open("/dev/null", &oracle, &err), &err, DF_ERR_IO, "oracle.open", "found a device");
+    sf_expect(dp_oracle_open("/dev/null", &oracle, &err), &err, DFLASH_ERR_IO, "oracle.open", "found a device");
 }
 END_TEST
 

@@ -13,15 +13,15 @@
 
 START_TEST(a_file_that_does_not_exist_is_an_io_error) {
     dp_oracle *oracle = NULL;
-    df_error err = {0};
-    sf_expect(dp_oracle_open(sf_path, &oracle, &err), &err, DF_ERR_IO, "oracle.open", "No such file");
+    dflash_error err = {0};
+    sf_expect(dp_oracle_open(sf_path, &oracle, &err), &err, DFLASH_ERR_IO, "oracle.open", "No such file");
 }
 END_TEST
 
 START_TEST(a_folder_is_an_io_error) {
     dp_oracle *oracle = NULL;
-    df_error err = {0};
-    sf_expect(dp_oracle_open(sf_folder, &oracle, &err), &err, DF_ERR_IO, "oracle.open", "directory");
+    dflash_error err = {0};
+    sf_expect(dp_oracle_open(sf_folder, &oracle, &err), &err, DFLASH_ERR_IO, "oracle.open", "directory");
 }
 END_TEST
 

@@ -91,11 +91,11 @@ START_TEST(the_bytes_do_not_depend_on_the_number_of_threads) {
 END_TEST
 
 START_TEST(the_values_do_not_depend_on_how_the_data_is_cut) {
-    df_config config;
-    df_error err = {0};
+    dflash_config config;
+    dflash_error err = {0};
     dp_synth_plan plan;
-    ck_assert_int_eq(df_config_read(SYNTH_PLAIN, &config, &err), DF_OK);
-    ck_assert_int_eq(dp_synth_plan_make(&config, 3, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD, &plan, &err), DF_OK);
+    ck_assert_int_eq(dflash_config_read(SYNTH_PLAIN, &config, &err), DFLASH_OK);
+    ck_assert_int_eq(dp_synth_plan_make(&config, 3, DP_SYNTH_UNIT, DP_SYNTH_LM_HEAD, &plan, &err), DFLASH_OK);
     float *whole = malloc((size_t)plan.values * sizeof *whole), *cut = malloc((size_t)plan.values * sizeof *cut);
     ck_assert(whole != NULL && cut != NULL);
     dp_synth_plan_fill(&plan, 0, plan.values, DF_F32, whole);
@@ -327,14 +327,14 @@ END_TEST
 
 static void assert_census_holds(const char *architecture, const char *keys, unsigned extras, int tensors) {
     char text[1024];
-    df_config config;
+    dflash_config config;
     df_weights weights;
-    df_error err = {0};
+    dflash_error err = {0};
     snprintf(text, sizeof text, FAMILY, architecture, keys);
     synth_put(synth_given, text);
     synth_run_with(synth_given, 5, DF_BF16, DP_SYNTH_UNIT, extras);
-    ck_assert_msg(df_config_read(synth_out_config, &config, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(df_weights_load(synth_out_model, &config, &weights, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dflash_config_read(synth_out_config, &config, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(df_weights_load(synth_out_model, &config, &weights, &err) == DFLASH_OK, "%s", err.message);
     ck_assert_int_eq(df_safetensors_count(weights.file), tensors);
     df_weights_release(&weights);
 }

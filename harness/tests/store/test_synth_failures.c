@@ -14,30 +14,31 @@
 #include <unistd.h>
 
 /* A dspark config whose vocabulary is open. */
-static const df_config OPEN_VOCABULARY = {.family = DF_FAMILY_DSPARK,
-                                          .hidden = 8,
-                                          .n_heads = 2,
-                                          .n_kv_heads = 1,
-                                          .head_dim = 4,
-                                          .intermediate = 8,
-                                          .n_layers = 1,
-                                          .n_taps = 1,
-                                          .output_multiplier = 1,
-                                          .markov = DF_MARKOV_VANILLA,
-                                          .markov_rank = 4};
+static const dflash_config OPEN_VOCABULARY = {.family = DFLASH_FAMILY_DSPARK,
+                                              .hidden = 8,
+                                              .n_heads = 2,
+                                              .n_kv_heads = 1,
+                                              .head_dim = 4,
+                                              .intermediate = 8,
+                                              .n_layers = 1,
+                                              .n_taps = 1,
+                                              .output_multiplier = 1,
+                                              .markov = DFLASH_MARKOV_VANILLA,
+                                              .markov_rank = 4};
 
-static void assert_plan_fails(const df_config *config, unsigned extras, const char *code) {
-    df_error err = {0};
+static void assert_plan_fails(const dflash_config *config, unsigned extras, const char *code) {
+    dflash_error err = {0};
     dp_synth_plan plan;
-    ck_assert_int_eq(dp_synth_plan_make(config, 1, DP_SYNTH_UNIT, extras, &plan, &err), DF_ERR_REFUSED);
-    ck_assert_int_eq(err.status, DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_synth_plan_make(config, 1, DP_SYNTH_UNIT, extras, &plan, &err), DFLASH_ERR_REFUSED);
+    ck_assert_int_eq(err.status, DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, code);
     ck_assert_ptr_null(plan.tensor);
 }
 
-static void assert_synth_fails(const char *config, const char *dir, int threads, df_status status, const char *code) {
+static void assert_synth_fails(const char *config, const char *dir, int threads, dflash_status status,
+                               const char *code) {
     const dp_synth_options options = {.seed = 1, .dtype = DF_BF16, .threads = threads};
-    df_error err = {0};
+    dflash_error err = {0};
     ck_assert_int_eq(dp_synth_write(config, dir, &options, NULL, &err), status);
     ck_assert_int_eq(err.status, status);
     ck_assert_str_eq(err.code, code);
@@ -46,48 +47,48 @@ static void assert_synth_fails(const char *config, const char *dir, int threads,
 /* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_config_that_cannot_be_read_is_an_error) {
-    assert_synth_fails("fixtures/no-such/config.json", synth_out, 1, DF_ERR_IO, "synth.config");
-    assert_synth_fails(synth_folder, synth_out, 1, DF_ERR_IO, "synth.config"); /* opens, but does not read */
+    assert_synth_fails("fixtures/no-such/config.json", synth_out, 1, DFLASH_ERR_IO, "synth.config");
+    assert_synth_fails(synth_folder, synth_out, 1, DFLASH_ERR_IO, "synth.config"); /* opens, but does not read */
     ck_assert_int_ne(access(synth_out, F_OK), 0);
 }
 END_TEST
 
 START_TEST(a_refused_config_writes_nothing) {
     synth_put(synth_given, "{\"architectures\":[\"DFlashDraftModel\"]}");
-    assert_synth_fails(synth_given, synth_out, 1, DF_ERR_REFUSED, "config.key.missing");
+    assert_synth_fails(synth_given, synth_out, 1, DFLASH_ERR_REFUSED, "config.key.missing");
     synth_put(synth_given, "{");
-    assert_synth_fails(synth_given, synth_out, 1, DF_ERR_REFUSED, "config.json.syntax");
+    assert_synth_fails(synth_given, synth_out, 1, DFLASH_ERR_REFUSED, "config.json.syntax");
     ck_assert_int_ne(access(synth_out, F_OK), 0);
 }
 END_TEST
 
 START_TEST(a_head_over_an_unknown_vocabulary_is_refused) {
-    df_config config = OPEN_VOCABULARY;
+    dflash_config config = OPEN_VOCABULARY;
     assert_plan_fails(&config, 0, "synth.shape");
-    config.markov = DF_MARKOV_NONE; /* now only the output head needs the vocabulary */
+    config.markov = DFLASH_MARKOV_NONE; /* now only the output head needs the vocabulary */
     assert_plan_fails(&config, DP_SYNTH_LM_HEAD, "synth.shape");
 }
 END_TEST
 
 START_TEST(a_suffix_for_codebooks_that_do_not_exist_is_refused) {
-    df_config config = OPEN_VOCABULARY;
+    dflash_config config = OPEN_VOCABULARY;
     config.vocab = 16;
     assert_plan_fails(&config, DP_SYNTH_CODEBOOK_SUFFIX, "synth.extra");
-    config.family = DF_FAMILY_DFLASH;
+    config.family = DFLASH_FAMILY_DFLASH;
     assert_plan_fails(&config, DP_SYNTH_CODEBOOK_SUFFIX | DP_SYNTH_LM_HEAD, "synth.extra");
 }
 END_TEST
 
 START_TEST(a_sharp_checkpoint_without_attention_biases_is_refused) {
-    df_config config = OPEN_VOCABULARY;
+    dflash_config config = OPEN_VOCABULARY;
     dp_synth_plan plan;
-    df_error err = {0};
-    config.family = DF_FAMILY_DFLASH;
-    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_SHARP, 0, &plan, &err), DF_ERR_REFUSED);
+    dflash_error err = {0};
+    config.family = DFLASH_FAMILY_DFLASH;
+    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_SHARP, 0, &plan, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "synth.profile");
     ck_assert_ptr_null(plan.tensor);
     config.attention_bias = true;
-    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_SHARP, 0, &plan, &err), DF_OK);
+    ck_assert_int_eq(dp_synth_plan_make(&config, 1, DP_SYNTH_SHARP, 0, &plan, &err), DFLASH_OK);
     dp_synth_plan_release(&plan);
 }
 END_TEST
@@ -99,7 +100,7 @@ START_TEST(a_checkpoint_larger_than_the_disk_is_refused_before_anything_is_writt
               "\"num_key_value_heads\":8,\"head_dim\":128,\"intermediate_size\":1048576,"
               "\"num_hidden_layers\":100,\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"block_size\":5,"
               "\"mask_token_id\":90,\"target_layer_ids\":[1]}");
-    assert_synth_fails(synth_given, synth_out, 1, DF_ERR_IO, "synth.space");
+    assert_synth_fails(synth_given, synth_out, 1, DFLASH_ERR_IO, "synth.space");
     ck_assert_int_ne(access(synth_out, F_OK), 0);
 }
 END_TEST
@@ -108,26 +109,26 @@ START_TEST(a_file_where_the_folder_should_be_is_an_error) {
     char path[SYNTH_PATH + 16];
     synth_put(synth_out, "a file");
     snprintf(path, sizeof path, "%s/deeper/still", synth_out);
-    assert_synth_fails(SYNTH_PLAIN, path, 1, DF_ERR_IO, "synth.folder");
-    assert_synth_fails(SYNTH_PLAIN, synth_out, 1, DF_ERR_IO, "synth.folder");
+    assert_synth_fails(SYNTH_PLAIN, path, 1, DFLASH_ERR_IO, "synth.folder");
+    assert_synth_fails(SYNTH_PLAIN, synth_out, 1, DFLASH_ERR_IO, "synth.folder");
     ck_assert_int_eq(unlink(synth_out), 0);
 }
 END_TEST
 
 START_TEST(an_unusable_output_name_is_an_error) {
     char name[5001];
-    assert_synth_fails(SYNTH_PLAIN, "", 1, DF_ERR_IO, "synth.path");
+    assert_synth_fails(SYNTH_PLAIN, "", 1, DFLASH_ERR_IO, "synth.path");
     memset(name, 'x', sizeof name);
     name[5000] = '\0';
-    assert_synth_fails(SYNTH_PLAIN, name, 1, DF_ERR_IO, "synth.path");
+    assert_synth_fails(SYNTH_PLAIN, name, 1, DFLASH_ERR_IO, "synth.path");
     name[4090] = '\0'; /* a path, but one component of it is too long for a file system */
-    assert_synth_fails(SYNTH_PLAIN, name, 1, DF_ERR_IO, "synth.folder");
+    assert_synth_fails(SYNTH_PLAIN, name, 1, DFLASH_ERR_IO, "synth.folder");
 }
 END_TEST
 
 START_TEST(a_number_of_threads_out_of_range_is_refused) {
-    assert_synth_fails(SYNTH_PLAIN, synth_out, 0, DF_ERR_ARGUMENT, "synth.thread");
-    assert_synth_fails(SYNTH_PLAIN, synth_out, DP_SYNTH_MAX_THREADS + 1, DF_ERR_ARGUMENT, "synth.thread");
+    assert_synth_fails(SYNTH_PLAIN, synth_out, 0, DFLASH_ERR_ARGUMENT, "synth.thread");
+    assert_synth_fails(SYNTH_PLAIN, synth_out, DP_SYNTH_MAX_THREADS + 1, DFLASH_ERR_ARGUMENT, "synth.thread");
     ck_assert_int_ne(access(synth_out, F_OK), 0);
 }
 END_TEST
@@ -136,15 +137,15 @@ END_TEST
 static void assert_full_disk(rlim_t bytes, const char *dir, uint64_t seed) {
     const dp_synth_options options = {.seed = seed, .dtype = DF_BF16, .threads = 2};
     struct rlimit before;
-    df_error err = {0};
+    dflash_error err = {0};
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    const df_status status = dp_synth_write(SYNTH_PLAIN, dir, &options, NULL, &err);
+    const dflash_status status = dp_synth_write(SYNTH_PLAIN, dir, &options, NULL, &err);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_DFL);
-    ck_assert_int_eq(status, DF_ERR_IO);
+    ck_assert_int_eq(status, DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "atomic.write");
 }
 

@@ -135,13 +135,13 @@ void attention_double(const df_attention_args *a, double *out) {
         }
 }
 
-float *attention_run(df_engine *engine, const df_attention_args *a, const char *what) {
+float *attention_run(dflash_engine *engine, const df_attention_args *a, const char *what) {
     const size_t n = (size_t)a->rows * (size_t)a->n_heads * (size_t)a->head_dim;
     df_attention_args args = *a;
-    df_error err = {0};
+    dflash_error err = {0};
     args.out = op_output(n);
-    ck_assert_msg(df_arena_reset(&engine->arena, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(engine->ops->attention(engine, &args, &err) == DF_OK, "%s: %s", what, err.message);
+    ck_assert_msg(df_arena_reset(&engine->arena, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(engine->ops->attention(engine, &args, &err) == DFLASH_OK, "%s: %s", what, err.message);
     ck_assert_uint_eq(engine->arena.in_use, 0);
     op_output_check(args.out, n, what);
     return args.out;

@@ -37,6 +37,6 @@ void attention_scalar(const df_attention_args *a, float *out);
 void attention_double(const df_attention_args *a, double *out);
 
 /* The operation under test, into a guarded output that the caller releases. */
-float *attention_run(df_engine *engine, const df_attention_args *a, const char *what);
+float *attention_run(dflash_engine *engine, const df_attention_args *a, const char *what);
 
 #endif

@@ -18,9 +18,9 @@ typedef struct edit {
     const char *path2, *json2; /* a second edit when path2 is not NULL */
 } edit;
 
-df_status config_parse(const char *text, df_config *config, df_error *err);
-df_status config_parse_edited(const edit *change, df_config *config, df_error *err);
-void config_must_load(const char *text, df_config *config);
+dflash_status config_parse(const char *text, dflash_config *config, dflash_error *err);
+dflash_status config_parse_edited(const edit *change, dflash_config *config, dflash_error *err);
+void config_must_load(const char *text, dflash_config *config);
 
 /* The cases of test_config_rules.c and of test_config_refusals.c. */
 void config_add_rules(Suite *suite);

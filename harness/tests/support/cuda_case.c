@@ -16,11 +16,11 @@ enum { MOST_DEVICES = 64 };
 static int count_devices(void) {
     int device = 0;
     for (bool made = true; made && device < MOST_DEVICES; device += made) {
-        const df_engine_options options = {.backend = DF_BACKEND_CUDA, .device = device};
-        df_engine *engine = NULL;
-        df_error err;
-        made = df_engine_create(&options, &engine, &err) == DF_OK;
-        df_engine_destroy(engine);
+        const dflash_engine_options options = {.backend = DFLASH_BACKEND_CUDA, .device = device};
+        dflash_engine *engine = NULL;
+        dflash_error err;
+        made = dflash_engine_create(&options, &engine, &err) == DFLASH_OK;
+        dflash_engine_destroy(engine);
     }
     return device;
 }
@@ -38,57 +38,60 @@ int cuda_case_devices(void) {
 
 bool cuda_case_present(void) { return cuda_case_devices() > 0; }
 
-df_engine *cuda_engine(df_class numeric_class, df_products products) {
-    const df_engine_options options = {.backend = DF_BACKEND_CUDA,
-                                       .numeric_class = numeric_class,
-                                       .products = products,
-                                       .threads = 2,
-                                       .poison_scratch = true};
-    df_engine *engine = NULL;
-    df_error err = {0};
-    ck_assert_msg(df_engine_create(&options, &engine, &err) == DF_OK, "%s", err.message);
+dflash_engine *cuda_engine(dflash_class numeric_class, dflash_products products) {
+    const dflash_engine_options options = {.backend = DFLASH_BACKEND_CUDA,
+                                           .numeric_class = numeric_class,
+                                           .products = products,
+                                           .threads = 2,
+                                           .poison_scratch = true};
+    dflash_engine *engine = NULL;
+    dflash_error err = {0};
+    ck_assert_msg(dflash_engine_create(&options, &engine, &err) == DFLASH_OK, "%s", err.message);
     return engine;
 }
 
-bool cuda_resident(const df_engine *engine) {
-    df_device_facts facts;
-    df_engine_describe(engine, &facts);
+bool cuda_persistent(const dflash_engine *engine) {
+    dflash_device_facts facts;
+    dflash_engine_describe(engine, &facts);
     return facts.capability >= 90 && facts.capability < 120;
 }
 
 cuda_pair cuda_pair_open(void) {
-    return (cuda_pair){.cpu = op_engine(DF_ISA_BEST, 2, false), .device = cuda_engine(DF_CLASS_EXACT, DF_PRODUCTS_F32)};
+    return (cuda_pair){.cpu = op_engine(DFLASH_ISA_BEST, 2, false),
+                       .device = cuda_engine(DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32)};
 }
 
 void cuda_pair_close(cuda_pair *pair) {
-    df_engine_destroy(pair->cpu);
-    df_engine_destroy(pair->device);
+    dflash_engine_destroy(pair->cpu);
+    dflash_engine_destroy(pair->device);
 }
 
-void *cuda_room(df_engine *engine, size_t bytes) {
+void *cuda_room(dflash_engine *engine, size_t bytes) {
     const df_memory *memory = &engine->memory;
-    df_error err = {0};
+    dflash_error err = {0};
     void *data = NULL;
-    ck_assert_msg(memory->alloc(memory->owner, "a test's buffer", bytes, &data, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(memory->fill(memory->owner, data, 0xff, bytes, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(memory->alloc(memory->owner, "a test's buffer", bytes, &data, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(memory->fill(memory->owner, data, 0xff, bytes, &err) == DFLASH_OK, "%s", err.message);
     return data;
 }
 
-void *cuda_put(df_engine *engine, const void *values, size_t bytes) {
-    df_error err = {0};
+void *cuda_put(dflash_engine *engine, const void *values, size_t bytes) {
+    dflash_error err = {0};
     void *data = cuda_room(engine, bytes);
-    ck_assert_msg(engine->memory.upload(engine->memory.owner, data, values, bytes, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(engine->memory.upload(engine->memory.owner, data, values, bytes, &err) == DFLASH_OK, "%s",
+                  err.message);
     return data;
 }
 
-void *cuda_get(df_engine *engine, const void *from, size_t bytes) {
-    df_error err = {0};
+void *cuda_get(dflash_engine *engine, const void *from, size_t bytes) {
+    dflash_error err = {0};
     void *values = op_alloc(bytes);
-    ck_assert_msg(engine->memory.download(engine->memory.owner, values, from, bytes, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(engine->memory.download(engine->memory.owner, values, from, bytes, &err) == DFLASH_OK, "%s",
+                  err.message);
     return values;
 }
 
-void cuda_drop(df_engine *engine, void *memory) { engine->memory.release(engine->memory.owner, memory); }
+void cuda_drop(dflash_engine *engine, void *memory) { engine->memory.release(engine->memory.owner, memory); }
 
 void cuda_expect_same(float *cpu, float *device, size_t n, const char *what) {
     for (size_t i = 0; i < n; i++)
@@ -119,7 +122,7 @@ cuda_matrix cuda_matrix_make(df_dtype dtype, int64_t out, int64_t in, uint64_t s
     return m;
 }
 
-df_matrix cuda_matrix_put(df_engine *engine, const cuda_matrix *m) {
+df_matrix cuda_matrix_put(dflash_engine *engine, const cuda_matrix *m) {
     df_matrix placed = m->matrix;
     placed.data = cuda_put(engine, m->bytes, m->size);
     return placed;

@@ -12,22 +12,22 @@ bool cuda_case_present(void);
 int cuda_case_devices(void); /* how many there are */
 
 typedef struct cuda_pair {
-    df_engine *cpu, *device; /* both of the exact class; the device's scratch is poisoned */
+    dflash_engine *cpu, *device; /* both of the exact class; the device's scratch is poisoned */
 } cuda_pair;
 cuda_pair cuda_pair_open(void);
 void cuda_pair_close(cuda_pair *pair);
 
-df_engine *cuda_engine(df_class numeric_class, df_products products);
+dflash_engine *cuda_engine(dflash_class numeric_class, dflash_products products);
 /* Whether the engine's device runs the resident kernels: compute capability 9.0 to 11.x
  * (impl/cuda/persistent/device.cuh). */
-bool cuda_resident(const df_engine *engine);
+bool cuda_persistent(const dflash_engine *engine);
 
 /* Copies of host values in an engine's memory, and results back; any of them fails the test rather than return an
  * error. */
-void *cuda_put(df_engine *engine, const void *values, size_t bytes);
-void *cuda_room(df_engine *engine, size_t bytes);                  /* filled with NaN */
-void *cuda_get(df_engine *engine, const void *from, size_t bytes); /* the caller frees it */
-void cuda_drop(df_engine *engine, void *memory);
+void *cuda_put(dflash_engine *engine, const void *values, size_t bytes);
+void *cuda_room(dflash_engine *engine, size_t bytes);                  /* filled with NaN */
+void *cuda_get(dflash_engine *engine, const void *from, size_t bytes); /* the caller frees it */
+void cuda_drop(dflash_engine *engine, void *memory);
 
 /* Fails at the first element of the two results that differs in a bit, and when one was never written. Frees both. */
 void cuda_expect_same(float *cpu, float *device, size_t n, const char *what);
@@ -39,7 +39,7 @@ typedef struct cuda_matrix {
     size_t size;
 } cuda_matrix;
 cuda_matrix cuda_matrix_make(df_dtype dtype, int64_t out, int64_t in, uint64_t seed);
-df_matrix cuda_matrix_put(df_engine *engine, const cuda_matrix *m); /* data is to be dropped */
+df_matrix cuda_matrix_put(dflash_engine *engine, const cuda_matrix *m); /* data is to be dropped */
 void cuda_matrix_release(cuda_matrix *m);
 
 /* Parts of the suite that need a device. */
@@ -48,7 +48,7 @@ TCase *tcase_cuda_heads(void);
 TCase *tcase_cuda_draft(void);
 TCase *tcase_cuda_faults(void);
 TCase *tcase_cuda_engine(void);
-TCase *tcase_cuda_resident(void);
+TCase *tcase_cuda_persistent(void);
 TCase *tcase_cuda_shapes(void);
 TCase *tcase_cuda_programs(void);    /* before the others: it forks */
 void cuda_add_devices(Suite *suite); /* those that need two only where there are two */

@@ -22,15 +22,15 @@ const char *draft_fixture_dir(int index) {
     return path;
 }
 
-void draft_case_init(draft_case *c, int index, df_engine *engine) {
+void draft_case_init(draft_case *c, int index, dflash_engine *engine) {
     /* of the name, so that a new checkpoint leaves the others' inputs as they are */
     const char *dir = draft_fixture_dir(index);
     const uint64_t drawn = df_fnv(DF_FNV_START, dir, strlen(dir));
     op_random random = {drawn};
-    df_error err = {0};
+    dflash_error err = {0};
     *c = (draft_case){.engine = engine, .context = DRAFT_CONTEXT};
-    ck_assert_msg(df_draft_load(engine, draft_fixture_dir(index), &c->draft, &err) == DF_OK, "%s", err.message);
-    c->config = df_draft_config(c->draft);
+    ck_assert_msg(dflash_draft_load(engine, draft_fixture_dir(index), &c->draft, &err) == DFLASH_OK, "%s", err.message);
+    c->config = dflash_draft_config(c->draft);
     ck_assert_int_gt(c->context, c->config->sliding_window);
     const size_t hidden = (size_t)c->config->hidden, taps = (size_t)(c->context * c->config->n_taps) * hidden;
     c->features_size = (size_t)c->context * hidden;
@@ -46,7 +46,8 @@ void draft_case_init(draft_case *c, int index, df_engine *engine) {
         c->pos[i] = at;
         at += index % 2 == 0 || i + 1 >= c->context ? 1 : 1 + op_below(&random, 3);
     }
-    ck_assert_msg(df_ctx_features(c->draft, c->taps, c->context, c->features, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dflash_ctx_features(c->draft, c->taps, c->context, c->features, &err) == DFLASH_OK, "%s",
+                  err.message);
     c->out = draft_case_block(c);
 }
 
@@ -56,39 +57,40 @@ void draft_case_release(draft_case *c) {
     free(c->noise);
     free(c->features);
     op_output_free(c->out);
-    df_draft_destroy(c->draft);
-    df_engine_destroy(c->engine);
+    dflash_draft_destroy(c->draft);
+    dflash_engine_destroy(c->engine);
 }
 
 float *draft_case_block(const draft_case *c) {
-    df_error err = {0};
+    dflash_error err = {0};
     float *out = op_output(c->out_size);
-    ck_assert_msg(df_forward_block(c->draft, c->features, c->noise, c->pos, c->context, out, &err) == DF_OK, "%s",
-                  err.message);
+    ck_assert_msg(dflash_forward_block(c->draft, c->features, c->noise, c->pos, c->context, out, &err) == DFLASH_OK,
+                  "%s", err.message);
     op_output_check(out, c->out_size, "forward_block");
     return out;
 }
 
-float *draft_case_round(const draft_case *c, df_kv *kv) {
-    df_error err = {0};
+float *draft_case_round(const draft_case *c, dflash_kv *kv) {
+    dflash_error err = {0};
     float *out = op_output(c->out_size);
-    ck_assert_msg(df_forward_round(c->draft, kv, c->noise, c->pos + c->context, out, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dflash_forward_round(c->draft, kv, c->noise, c->pos + c->context, out, &err) == DFLASH_OK, "%s",
+                  err.message);
     op_output_check(out, c->out_size, "forward_round");
     return out;
 }
 
-df_kv *draft_case_cache(const draft_case *c, int capacity) {
-    df_error err = {0};
-    df_kv *kv = NULL;
-    ck_assert_msg(df_kv_create(c->draft, capacity, &kv, &err) == DF_OK, "%s", err.message);
-    ck_assert_int_eq(df_kv_len(kv), 0);
-    ck_assert_int_eq(df_kv_capacity(kv), capacity);
+dflash_kv *draft_case_cache(const draft_case *c, int capacity) {
+    dflash_error err = {0};
+    dflash_kv *kv = NULL;
+    ck_assert_msg(dflash_kv_create(c->draft, capacity, &kv, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_int_eq(dflash_kv_len(kv), 0);
+    ck_assert_int_eq(dflash_kv_capacity(kv), capacity);
     return kv;
 }
 
-void draft_case_ingest(const draft_case *c, df_kv *kv, int first, int rows) {
-    df_error err = {0};
-    ck_assert_msg(df_ingest_ctx(c->draft, kv, c->features + (size_t)first * (size_t)c->config->hidden, c->pos + first,
-                                rows, &err) == DF_OK,
+void draft_case_ingest(const draft_case *c, dflash_kv *kv, int first, int rows) {
+    dflash_error err = {0};
+    ck_assert_msg(dflash_ingest_ctx(c->draft, kv, c->features + (size_t)first * (size_t)c->config->hidden,
+                                    c->pos + first, rows, &err) == DFLASH_OK,
                   "%s", err.message);
 }

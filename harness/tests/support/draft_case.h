@@ -16,28 +16,28 @@ enum { DRAFT_CONTEXT = 160, DRAFT_FIXTURES = 29 };
 const char *draft_fixture_dir(int index);
 
 typedef struct draft_case {
-    df_engine *engine;
-    df_draft *draft;
-    const df_config *config;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    const dflash_config *config;
     int context;                    /* DRAFT_CONTEXT rows: more than any window of the fixtures */
     size_t features_size, out_size; /* in floats */
     int32_t *pos;                   /* [context + B] */
     float *taps, *noise;            /* [context, T H], [B, H] */
-    float *features;                /* [context, H], by df_ctx_features */
-    float *out;                     /* [B, H], by df_forward_block */
+    float *features;                /* [context, H], by dflash_ctx_features */
+    float *out;                     /* [B, H], by dflash_forward_block */
 } draft_case;
 
 /* `engine` becomes the case's own. Positions start at 1000 in even fixtures, at 100,000 and with gaps in odd ones. */
-void draft_case_init(draft_case *c, int index, df_engine *engine);
+void draft_case_init(draft_case *c, int index, dflash_engine *engine);
 void draft_case_release(draft_case *c);
 
 /* Runs forward_block into a guarded output that the caller releases. */
 float *draft_case_block(const draft_case *c);
 /* Runs forward_round over `kv`, likewise. */
-float *draft_case_round(const draft_case *c, df_kv *kv);
-df_kv *draft_case_cache(const draft_case *c, int capacity);
+float *draft_case_round(const draft_case *c, dflash_kv *kv);
+dflash_kv *draft_case_cache(const draft_case *c, int capacity);
 /* Ingests rows [first, first + rows) of the case's context. */
-void draft_case_ingest(const draft_case *c, df_kv *kv, int first, int rows);
+void draft_case_ingest(const draft_case *c, dflash_kv *kv, int first, int rows);
 
 /* norm(x) of the same input in double: out[B, H]. The angles are the float32 ones, their cosines exact. Returns the
  * largest magnitude of an attention score. */

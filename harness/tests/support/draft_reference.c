@@ -11,7 +11,7 @@
 
 typedef struct reference {
     const draft_case *c;
-    const df_config *g;
+    const dflash_config *g;
     int keys;     /* context + B */
     double *ctx;  /* [context, H] */
     double *x;    /* [B, H], the residual stream */
@@ -20,7 +20,7 @@ typedef struct reference {
 
 static double *doubles(int rows, int columns) { return op_alloc((size_t)(rows * columns) * sizeof(double)); }
 
-static double widen(const df_tensor_view *tensor, int64_t at) {
+static double widen(const dflash_tensor_view *tensor, int64_t at) {
     if (strcmp(tensor->dtype, "F32") == 0) return ((const float *)tensor->data)[at];
     const uint16_t half = ((const uint16_t *)tensor->data)[at];
     return strcmp(tensor->dtype, "F16") == 0 ? df_f16_to_f32(half) : df_bf16_to_f32(half);
@@ -28,18 +28,18 @@ static double widen(const df_tensor_view *tensor, int64_t at) {
 
 /* The tensor of that name; `layer` is put before it unless it is -1. Optional ones may be missing: name is then NULL.
  */
-static df_tensor_view tensor(const reference *r, int layer, const char *name, bool optional) {
+static dflash_tensor_view tensor(const reference *r, int layer, const char *name, bool optional) {
     char full[128];
     if (layer < 0)
         snprintf(full, sizeof full, "%s", name);
     else
         snprintf(full, sizeof full, "layers.%d.%s", layer, name);
-    for (int i = 0; i < df_draft_tensor_count(r->c->draft); i++) {
-        const df_tensor_view view = df_draft_tensor(r->c->draft, i);
+    for (int i = 0; i < dflash_draft_tensor_count(r->c->draft); i++) {
+        const dflash_tensor_view view = dflash_draft_tensor(r->c->draft, i);
         if (strcmp(view.name, full) == 0) return view;
     }
     ck_assert_msg(optional, "the checkpoint has no %s", full);
-    return (df_tensor_view){.name = NULL};
+    return (dflash_tensor_view){.name = NULL};
 }
 
 /* y = x W^T (+ b), x [rows, in]. */
@@ -47,7 +47,7 @@ static double *linear(const reference *r, int layer, const char *name, const dou
     char weight[100], bias[100];
     snprintf(weight, sizeof weight, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
-    const df_tensor_view w = tensor(r, layer, weight, false), b = tensor(r, layer, bias, true);
+    const dflash_tensor_view w = tensor(r, layer, weight, false), b = tensor(r, layer, bias, true);
     const int out = (int)w.dim[0], in = (int)w.dim[1];
     double *y = doubles(rows, out);
     for (int row = 0; row < rows; row++)
@@ -61,7 +61,7 @@ static double *linear(const reference *r, int layer, const char *name, const dou
 
 /* RMSNorm of `rows` rows of n, in place. */
 static void norm(const reference *r, int layer, const char *name, double *x, int rows, int n) {
-    const df_tensor_view w = tensor(r, layer, name, false);
+    const dflash_tensor_view w = tensor(r, layer, name, false);
     ck_assert_int_eq((int)w.dim[0], n);
     for (int row = 0; row < rows; row++, x += n) {
         double squares = 0;
@@ -79,7 +79,7 @@ static double *copy_of(const double *x, int rows, int columns) {
 
 /* out = x cos + rot(x) sin with rot(x) = [-x2, x1], on the first rotary_dim channels of each head. */
 static void rotate(const reference *r, double *x, const int32_t *pos, int rows, int heads) {
-    const df_rope_config *rope = &r->g->rope;
+    const dflash_rope_config *rope = &r->g->rope;
     const int dim = rope->rotary_dim;
     const double factor = df_rope_attention_scaling(rope);
     float inv_freq[128];
@@ -97,14 +97,14 @@ static void rotate(const reference *r, double *x, const int32_t *pos, int rows, 
         }
 }
 
-static bool sees(const df_layer_config *layer, int32_t query, int32_t key) {
+static bool sees(const dflash_layer_config *layer, int32_t query, int32_t key) {
     const int32_t behind = query - key;
     if (layer->causal && behind < 0) return false;
     return layer->window == 0 || (behind < layer->window && -behind < layer->window);
 }
 
 static double *attend(reference *r, int layer, const double *q, const double *k, const double *v) {
-    const df_config *g = r->g;
+    const dflash_config *g = r->g;
     const int hd = g->head_dim;
     double *out = doubles(g->block, g->n_heads * hd), *p = doubles(1, r->keys);
     for (int row = 0; row < g->block; row++)
@@ -143,12 +143,12 @@ static void add_to_stream(reference *r, double *y) {
 /* Half 0 (the sublayer's input) or half 1 (its output) of a convolution over the block's rows, in place; nothing when
  * the family has none. `dyn` is kernel_projection of the rows before the first half. */
 static void convolve(const reference *r, int i, const char *name, int half, const double *dyn, double *x) {
-    const df_config *g = r->g;
+    const dflash_config *g = r->g;
     const int hidden = g->hidden, taps = g->conv_kernel;
-    if (g->family != DF_FAMILY_DFLASH2) return;
+    if (g->family != DFLASH_FAMILY_DFLASH2) return;
     char full[64];
     snprintf(full, sizeof full, "%s.base_kernel", name);
-    const df_tensor_view base = tensor(r, i, full, false);
+    const dflash_tensor_view base = tensor(r, i, full, false);
     const int groups = hidden / g->conv_group;
     for (int row = g->block - 1; row >= 0;
          row--) /* from the last row up, so that the rows before are still unconvolved */
@@ -165,13 +165,13 @@ static void convolve(const reference *r, int i, const char *name, int half, cons
 
 static double *dynamic_kernels(const reference *r, int i, const char *name, const double *x) {
     char full[64];
-    if (r->g->family != DF_FAMILY_DFLASH2) return NULL;
+    if (r->g->family != DFLASH_FAMILY_DFLASH2) return NULL;
     snprintf(full, sizeof full, "%s.kernel_projection", name);
     return linear(r, i, full, x, r->g->block);
 }
 
 static void layer_attention(reference *r, int i) {
-    const df_config *g = r->g;
+    const dflash_config *g = r->g;
     const int hidden = g->hidden, context = r->c->context;
     double *n = copy_of(r->x, g->block, hidden), *both = doubles(r->keys, hidden);
     norm(r, i, "input_layernorm.weight", n, g->block, hidden);
@@ -200,7 +200,7 @@ static void layer_attention(reference *r, int i) {
 }
 
 static void layer_mlp(reference *r, int i) {
-    const df_config *g = r->g;
+    const dflash_config *g = r->g;
     double *m = copy_of(r->x, g->block, g->hidden);
     norm(r, i, "post_attention_layernorm.weight", m, g->block, g->hidden);
     double *dyn = dynamic_kernels(r, i, "mlp_conv", m);

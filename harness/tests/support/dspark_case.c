@@ -43,29 +43,29 @@ static const float *vector(ds_case *c, int n, float scale) {
     return data;
 }
 
-void ds_make(ds_case *c, df_markov_kind kind, int w2_rows, const df_engine_options *options) {
+void ds_make(ds_case *c, dflash_markov_kind kind, int w2_rows, const dflash_engine_options *options) {
     memset(c, 0, sizeof *c);
     state = 77u + (uint32_t)kind;
-    df_error err = {0};
-    ck_assert_msg(df_engine_create(options, &c->draft.engine, &err) == DF_OK, "%s", err.message);
-    df_config *config = &c->draft.config;
-    *config = (df_config){.family = DF_FAMILY_DSPARK,
-                          .hidden = DS_H,
-                          .block = DS_N,
-                          .vocab = DS_W1,
-                          .harvest = DF_HARVEST_SHIFTED,
-                          .markov = kind,
-                          .markov_rank = DS_R};
+    dflash_error err = {0};
+    ck_assert_msg(dflash_engine_create(options, &c->draft.engine, &err) == DFLASH_OK, "%s", err.message);
+    dflash_config *config = &c->draft.config;
+    *config = (dflash_config){.family = DFLASH_FAMILY_DSPARK,
+                              .hidden = DS_H,
+                              .block = DS_N,
+                              .vocab = DS_W1,
+                              .harvest = DFLASH_HARVEST_SHIFTED,
+                              .markov = kind,
+                              .markov_rank = DS_R};
     df_weights *w = &c->draft.weights;
-    const df_dtype w1 = kind == DF_MARKOV_VANILLA ? DF_BF16 : kind == DF_MARKOV_GATED ? DF_F16 : DF_F32;
-    const df_dtype w2 = kind == DF_MARKOV_VANILLA ? DF_F32 : DF_BF16;
+    const df_dtype w1 = kind == DFLASH_MARKOV_VANILLA ? DF_BF16 : kind == DFLASH_MARKOV_GATED ? DF_F16 : DF_F32;
+    const df_dtype w2 = kind == DFLASH_MARKOV_VANILLA ? DF_F32 : DF_BF16;
     w->markov_w1 = matrix(c, w1, DS_W1, DS_R, 1.0f, 0);
     w->markov_w2 = matrix(c, w2, w2_rows, DS_R, 0.5f, 0);
-    if (kind == DF_MARKOV_GATED) {
+    if (kind == DFLASH_MARKOV_GATED) {
         w->markov_gate = matrix(c, DF_F32, DS_R, DS_H + DS_R, 0.3f, 0);
         w->markov_gate_bias = vector(c, DS_R, 0.5f);
     }
-    if (kind == DF_MARKOV_RNN) {
+    if (kind == DFLASH_MARKOV_RNN) {
         /* the state's own columns are quiet: errors then shrink through the recurrence, and so does their bound */
         w->markov_joint = matrix(c, DF_F16, 3 * DS_R, 2 * DS_R + DS_H, 0.2f, DS_R);
         w->markov_joint_bias = vector(c, 3 * DS_R, 0.5f);
@@ -82,7 +82,7 @@ void ds_add_confidence(ds_case *c, bool with_markov, bool bias) {
 }
 
 void ds_free(ds_case *c) {
-    df_engine_destroy(c->draft.engine);
+    dflash_engine_destroy(c->draft.engine);
     for (int i = 0; i < c->owned_count; i++) free(c->owned[i]);
 }
 
@@ -152,18 +152,18 @@ static void swap_ends(dp_real *x, int first, int second) {
 }
 
 /* e becomes what W2 multiplies. */
-static void markov_input(const df_draft *draft, const dp_real *h, dp_real *memory, dp_real *e, ds_fault fault) {
+static void markov_input(const dflash_draft *draft, const dp_real *h, dp_real *memory, dp_real *e, ds_fault fault) {
     const df_weights *w = &draft->weights;
     const int hidden = draft->config.hidden, r = draft->config.markov_rank;
     dp_real in[WIDEST], out[WIDEST];
-    if (draft->config.markov == DF_MARKOV_GATED) {
+    if (draft->config.markov == DFLASH_MARKOV_GATED) {
         memcpy(in, h, (size_t)hidden * sizeof *in);
         memcpy(in + hidden, e, (size_t)r * sizeof *in);
         if (fault == DS_INPUTS_SWAPPED) swap_ends(in, hidden, r);
         ds_product(&w->markov_gate, fault == DS_BIAS_DROPPED ? NULL : w->markov_gate_bias, in, out);
         for (int j = 0; j < r; j++) e[j] = ds_multiply(ds_sigmoid(out[j]), e[j]);
     }
-    if (draft->config.markov == DF_MARKOV_RNN) {
+    if (draft->config.markov == DFLASH_MARKOV_RNN) {
         memcpy(in, memory, (size_t)r * sizeof *in);
         memcpy(in + r, e, (size_t)r * sizeof *in);
         if (fault == DS_INPUTS_SWAPPED) swap_ends(in, r, r);
@@ -178,8 +178,8 @@ static void markov_input(const df_draft *draft, const dp_real *h, dp_real *memor
     }
 }
 
-void ds_markov_logits(const df_draft *draft, const float *rows, const float *logits, int n, int vocab, int32_t anchor,
-                      const int32_t *token, ds_fault fault, dp_real *want) {
+void ds_markov_logits(const dflash_draft *draft, const float *rows, const float *logits, int n, int vocab,
+                      int32_t anchor, const int32_t *token, ds_fault fault, dp_real *want) {
     const int hidden = draft->config.hidden, r = draft->config.markov_rank;
     dp_real memory[WIDEST] = {{0, 0}}, e[WIDEST], h[WIDEST], bias[WIDEST];
     ck_assert(2 * r + hidden <= WIDEST && 3 * r <= WIDEST && vocab <= WIDEST);

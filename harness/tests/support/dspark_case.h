@@ -24,7 +24,7 @@ typedef struct dp_real {
 } dp_real;
 
 typedef struct ds_case {
-    df_draft draft;
+    dflash_draft draft;
     void *owned[16]; /* weights */
     int owned_count;
     float rows[DS_N * DS_H], logits[DS_N * DS_V];
@@ -32,7 +32,7 @@ typedef struct ds_case {
 
 /* A case of one kind of head; weights BF16, F16 and F32 in turn, so that each is gathered from and multiplied by.
  * `w2_rows` is the logits' vocabulary (at most DS_V). The engine is created too. */
-void ds_make(ds_case *c, df_markov_kind kind, int w2_rows, const df_engine_options *options);
+void ds_make(ds_case *c, dflash_markov_kind kind, int w2_rows, const dflash_engine_options *options);
 void ds_free(ds_case *c);
 
 /* Gives the case a confidence head of which the Markov embedding and the bias are optional. */
@@ -60,8 +60,8 @@ typedef enum ds_fault {
 
 /* want[n, vocab] of any drafter's Markov head: logits[n, vocab] of rows[n, H] corrected, when the slots' tokens are
  * token[n], as a head with this fault would. */
-void ds_markov_logits(const df_draft *draft, const float *rows, const float *logits, int n, int vocab, int32_t anchor,
-                      const int32_t *token, ds_fault fault, dp_real *want);
+void ds_markov_logits(const dflash_draft *draft, const float *rows, const float *logits, int n, int vocab,
+                      int32_t anchor, const int32_t *token, ds_fault fault, dp_real *want);
 
 /* True when `got` is within the bound of `want`. */
 bool ds_close(float got, dp_real want);

@@ -29,24 +29,24 @@ static void write_config(const kc_model *model, const char *path) {
     ck_assert_int_eq(fclose(file), 0);
 }
 
-kc_drafter kc_open(const kc_model *model, bool poison, df_isa isa) {
+kc_drafter kc_open(const kc_model *model, bool poison, dflash_isa isa) {
     kc_drafter drafter = {.engine = NULL};
     char given[TF_PATH_MAX + 32];
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     tf_make_dir(drafter.dir);
     snprintf(given, sizeof given, "%s/given.json", drafter.dir);
     write_config(model, given);
     const dp_synth_options synth = {.seed = model->seed, .dtype = DF_BF16, .profile = DP_SYNTH_UNIT, .threads = 1};
     kc_assert_ok(dp_synth_write(given, drafter.dir, &synth, NULL, &err), &err);
-    const df_engine_options options = {.isa = isa, .threads = 1, .poison_scratch = poison};
-    kc_assert_ok(df_engine_create(&options, &drafter.engine, &err), &err);
-    kc_assert_ok(df_draft_load(drafter.engine, drafter.dir, &drafter.draft, &err), &err);
+    const dflash_engine_options options = {.isa = isa, .threads = 1, .poison_scratch = poison};
+    kc_assert_ok(dflash_engine_create(&options, &drafter.engine, &err), &err);
+    kc_assert_ok(dflash_draft_load(drafter.engine, drafter.dir, &drafter.draft, &err), &err);
     return drafter;
 }
 
 void kc_close(kc_drafter *drafter) {
-    df_draft_destroy(drafter->draft);
-    df_engine_destroy(drafter->engine);
+    dflash_draft_destroy(drafter->draft);
+    dflash_engine_destroy(drafter->engine);
     tf_remove_dir(drafter->dir);
 }
 
@@ -86,44 +86,45 @@ void kc_grow(kc_history *history, int rows, int gap) {
 /* ---- Caches ---------------------------------------------------------------------------------------------------------
  */
 
-df_kv *kc_cache(const kc_drafter *drafter, int capacity) {
-    df_error err = {.status = DF_OK};
-    df_kv *kv = NULL;
-    kc_assert_ok(df_kv_create(drafter->draft, capacity, &kv, &err), &err);
+dflash_kv *kc_cache(const kc_drafter *drafter, int capacity) {
+    dflash_error err = {.status = DFLASH_OK};
+    dflash_kv *kv = NULL;
+    kc_assert_ok(dflash_kv_create(drafter->draft, capacity, &kv, &err), &err);
     return kv;
 }
 
-df_kv *kc_cache_of(const kc_drafter *drafter, int capacity, const kc_history *history, int first, int last) {
-    df_error err = {.status = DF_OK};
-    df_kv *kv = kc_cache(drafter, capacity);
-    kc_assert_ok(df_kv_set_floor(kv, history->pos[first], &err), &err);
+dflash_kv *kc_cache_of(const kc_drafter *drafter, int capacity, const kc_history *history, int first, int last) {
+    dflash_error err = {.status = DFLASH_OK};
+    dflash_kv *kv = kc_cache(drafter, capacity);
+    kc_assert_ok(dflash_kv_set_floor(kv, history->pos[first], &err), &err);
     kc_assert_ok(
-        df_ingest_ctx(kv->draft, kv, history->features + first * KC_H, history->pos + first, last - first, &err), &err);
+        dflash_ingest_ctx(kv->draft, kv, history->features + first * KC_H, history->pos + first, last - first, &err),
+        &err);
     return kv;
 }
 
-void kc_ingest(df_kv *kv, kc_history *history, int first, int last, bool split) {
-    df_error err = {.status = DF_OK};
+void kc_ingest(dflash_kv *kv, kc_history *history, int first, int last, bool split) {
+    dflash_error err = {.status = DFLASH_OK};
     while (first < last) {
         const int rows = split ? 1 + kc_random(history, last - first) : last - first;
-        kc_assert_ok(df_ingest_ctx(kv->draft, kv, history->features + first * KC_H, history->pos + first, rows, &err),
-                     &err);
+        kc_assert_ok(
+            dflash_ingest_ctx(kv->draft, kv, history->features + first * KC_H, history->pos + first, rows, &err), &err);
         first += rows;
     }
 }
 
-void kc_round(df_kv *kv, float *out) {
-    df_error err = {.status = DF_OK};
+void kc_round(dflash_kv *kv, float *out) {
+    dflash_error err = {.status = DFLASH_OK};
     int32_t pos[KC_B];
     float noise[KC_B * KC_H];
     const int32_t start = kv->len > 0 ? kv->pos[kv->len - 1] + 1 : kv->floor;
     uint64_t random = (uint64_t)start;
     for (int i = 0; i < KC_B; i++) pos[i] = start + i;
     for (int i = 0; i < KC_B * KC_H; i++) noise[i] = random_value(&random);
-    kc_assert_ok(df_forward_round(kv->draft, kv, noise, pos, out, &err), &err);
+    kc_assert_ok(dflash_forward_round(kv->draft, kv, noise, pos, out, &err), &err);
 }
 
-bool kc_same_round(df_kv *a, df_kv *b) {
+bool kc_same_round(dflash_kv *a, dflash_kv *b) {
     float from_a[KC_B * KC_H], from_b[KC_B * KC_H];
     kc_round(a, from_a);
     kc_round(b, from_b);
@@ -134,11 +135,12 @@ bool kc_same_round(df_kv *a, df_kv *b) {
 /* ---- Statuses -------------------------------------------------------------------------------------------------------
  */
 
-void kc_assert_ok(df_status status, const df_error *err) {
-    ck_assert_msg(status == DF_OK, "%s: %s", err->code, err->message);
+void kc_assert_ok(dflash_status status, const dflash_error *err) {
+    ck_assert_msg(status == DFLASH_OK, "%s: %s", err->code, err->message);
 }
 
-void kc_assert_refused(df_status status, const df_error *err, df_status expected, const char *code, const char *word) {
+void kc_assert_refused(dflash_status status, const dflash_error *err, dflash_status expected, const char *code,
+                       const char *word) {
     ck_assert_msg(status == expected && err->status == expected && strcmp(err->code, code) == 0,
                   "expected status %d %s, got %d %s: %s", (int)expected, code, (int)status, err->code, err->message);
     ck_assert_msg(strstr(err->message, word) != NULL, "no \"%s\" in: %s", word, err->message);

@@ -25,11 +25,11 @@ extern const kc_model kc_default;
 /* A drafter of two layers on an engine of its own. */
 typedef struct kc_drafter {
     char dir[TF_PATH_MAX];
-    df_engine *engine;
-    df_draft *draft;
+    dflash_engine *engine;
+    dflash_draft *draft;
 } kc_drafter;
 
-kc_drafter kc_open(const kc_model *model, bool poison, df_isa isa);
+kc_drafter kc_open(const kc_model *model, bool poison, dflash_isa isa);
 void kc_close(kc_drafter *drafter);
 
 /* The committed rows of a run, which a test may cut back and grow otherwise. */
@@ -46,21 +46,22 @@ int kc_random(kc_history *history, int n);
 /* Adds rows with new random features; gap > 1: steps between positions are random up to gap. */
 void kc_grow(kc_history *history, int rows, int gap);
 
-df_kv *kc_cache(const kc_drafter *drafter, int capacity);
+dflash_kv *kc_cache(const kc_drafter *drafter, int capacity);
 /* A cache that holds history rows [first, last), and knows of none before them. */
-df_kv *kc_cache_of(const kc_drafter *drafter, int capacity, const kc_history *history, int first, int last);
+dflash_kv *kc_cache_of(const kc_drafter *drafter, int capacity, const kc_history *history, int first, int last);
 /* Ingests history rows [first, last), split at random when split is true. */
-void kc_ingest(df_kv *kv, kc_history *history, int first, int last, bool split);
+void kc_ingest(dflash_kv *kv, kc_history *history, int first, int last, bool split);
 
 /* One round behind the committed rows: out[KC_B * KC_H]. Block and noise follow from the last position alone. */
-void kc_round(df_kv *kv, float *out);
-bool kc_same_round(df_kv *a, df_kv *b);
+void kc_round(dflash_kv *kv, float *out);
+bool kc_same_round(dflash_kv *a, dflash_kv *b);
 #define kc_assert_same_round(a, b) ck_assert_msg(kc_same_round(a, b), "the rounds of " #a " and " #b " differ")
 #define kc_assert_other_round(a, b) ck_assert_msg(!kc_same_round(a, b), "the rounds of " #a " and " #b " agree")
 
-void kc_assert_ok(df_status status, const df_error *err);
+void kc_assert_ok(dflash_status status, const dflash_error *err);
 /* Status, its copy in *err, code, and a word of the message. */
-void kc_assert_refused(df_status status, const df_error *err, df_status expected, const char *code, const char *word);
+void kc_assert_refused(dflash_status status, const dflash_error *err, dflash_status expected, const char *code,
+                       const char *word);
 
 /* The cases of test_kv_limits.c and test_kv_tail.c. */
 TCase *kv_limit_tests(void);

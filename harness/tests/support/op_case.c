@@ -10,25 +10,25 @@
 enum { GUARD = 64 };
 static const uint32_t unwritten_bits = 0x7fd0beefu, guard_bits = 0x7fd1cafeu;
 
-int op_isas(df_isa isa[OP_ISAS]) {
+int op_isas(dflash_isa isa[OP_ISAS]) {
     int n = 0;
-    isa[n++] = DF_ISA_GENERIC;
+    isa[n++] = DFLASH_ISA_GENERIC;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isa[n++] = DF_ISA_AVX2;
-    if (n == 2 && __builtin_cpu_supports("avx512f")) isa[n++] = DF_ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isa[n++] = DFLASH_ISA_AVX2;
+    if (n == 2 && __builtin_cpu_supports("avx512f")) isa[n++] = DFLASH_ISA_AVX512;
 #endif
     return n;
 }
 
-df_engine *op_engine(df_isa isa, int threads, bool poison) {
+dflash_engine *op_engine(dflash_isa isa, int threads, bool poison) {
     static const char *const names[] = {
-        [DF_ISA_GENERIC] = "generic", [DF_ISA_AVX2] = "avx2", [DF_ISA_AVX512] = "avx512"};
-    const df_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = poison};
-    df_error err = {0};
-    df_engine *engine = NULL;
-    ck_assert_msg(df_engine_create(&options, &engine, &err) == DF_OK, "%s", err.message);
-    if (isa != DF_ISA_BEST) ck_assert_str_eq(df_engine_isa(engine), names[isa]);
-    if (threads > 0) ck_assert_int_eq(df_engine_threads(engine), threads);
+        [DFLASH_ISA_GENERIC] = "generic", [DFLASH_ISA_AVX2] = "avx2", [DFLASH_ISA_AVX512] = "avx512"};
+    const dflash_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = poison};
+    dflash_error err = {0};
+    dflash_engine *engine = NULL;
+    ck_assert_msg(dflash_engine_create(&options, &engine, &err) == DFLASH_OK, "%s", err.message);
+    if (isa != DFLASH_ISA_BEST) ck_assert_str_eq(dflash_engine_isa(engine), names[isa]);
+    if (threads > 0) ck_assert_int_eq(dflash_engine_threads(engine), threads);
     return engine;
 }
 
@@ -128,8 +128,8 @@ float op_dot(const float *w, const float *x, int n) {
     return op_tree(segment, sum, segments);
 }
 
-df_status op_empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err) {
+dflash_status op_empty_round(dflash_engine *engine, const df_round_args *args, bool *done, dflash_error *err) {
     (void)engine, (void)args, (void)err;
     *done = true;
-    return DF_OK;
+    return DFLASH_OK;
 }

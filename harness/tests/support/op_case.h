@@ -12,9 +12,9 @@
 enum { OP_ISAS = 3 };
 
 /* The instruction sets of this machine, generic first, found from the processor and not from the engine. */
-int op_isas(df_isa isa[OP_ISAS]);
+int op_isas(dflash_isa isa[OP_ISAS]);
 /* Fails the test when it cannot be created or runs another instruction set than asked for. */
-df_engine *op_engine(df_isa isa, int threads, bool poison);
+dflash_engine *op_engine(dflash_isa isa, int threads, bool poison);
 
 /* ck_assert_msg for loops over values: it does not record every success in a file. */
 #define OP_REQUIRE(condition, ...)                                                                                     \
@@ -54,7 +54,7 @@ float op_tree(const unsigned *segment, const float *sum, int n);
 float op_dot(const float *w, const float *x, int n);
 
 /* For faults that tests plant in a table of operations: a whole round that says it is done and wrote nothing. */
-df_status op_empty_round(df_engine *engine, const df_round_args *args, bool *done, df_error *err);
+dflash_status op_empty_round(dflash_engine *engine, const df_round_args *args, bool *done, dflash_error *err);
 
 /* Parts of suite_ops and suite_draft that live in files of their own. */
 TCase *tcase_matmul(void);

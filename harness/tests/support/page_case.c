@@ -60,7 +60,7 @@ static void make_stage(int i, dp_stage_result *stage, dp_stage_plot *plot) {
                                               .worst = 19,
                                               .worst_got = 1.5,
                                               .worst_want = 1.25},
-                               .bar = {.l2_rel = 1e-6, .max_rel = 1e-6, .origin = "10 times 1e-7"},
+                               .limit = {.l2_rel = 1e-6, .max_rel = 1e-6, .origin = "10 times 1e-7"},
                                .headroom = 0.9,
                                .pass = true};
     snprintf(stage->name, sizeof stage->name, "%s", list[i].name);
@@ -80,7 +80,7 @@ cJSON *page_document(const char *name) {
     dp_stage_plot rows[STAGES];
     dp_result result = {
         .options = &options,
-        .family = DF_FAMILY_DFLASH,
+        .family = DFLASH_FAMILY_DFLASH,
         .context = 6,
         .block = 4,
         .threads = 1,
@@ -89,8 +89,8 @@ cJSON *page_document(const char *name) {
         .stages_known = STAGES,
         .stage = stage,
         .stage_count = STAGES,
-        .arm = {{.name = "round.all", .compared = 100, .identical = true}},
-        .arm_count = 1,
+        .variant = {{.name = "round.all", .compared = 100, .identical = true}},
+        .variant_count = 1,
         .facts = {.tensors_sha256 = "t0",
                   .geometry = cJSON_CreateObject(),
                   .provenance = cJSON_Parse("{\"packages\":{\"torch\":\"2.9.0\"}}")},
@@ -147,7 +147,7 @@ static void settle_divergence(cJSON *item) {
 }
 
 static void settle_case(cJSON *item) {
-    const cJSON *stage, *arm;
+    const cJSON *stage, *variant;
     int failed = 0, isolated = 0, alone = 0, warnings = 0, rounds = 0;
     cJSON_ArrayForEach(stage, get(item, "stages")) {
         failed += !is_true(stage, "pass");
@@ -155,7 +155,7 @@ static void settle_case(cJSON *item) {
         alone += fails_alone(stage);
         warnings += is_true(stage, "warn");
     }
-    cJSON_ArrayForEach(arm, get(item, "rounds")) rounds += !is_true(arm, "identical");
+    cJSON_ArrayForEach(variant, get(item, "rounds")) rounds += !is_true(variant, "identical");
     set_number(item, "stages_compared", cJSON_GetArraySize(get(item, "stages")));
     set_number(item, "stages_failed", failed);
     set_number(item, "stages_isolated", isolated);
@@ -168,7 +168,7 @@ static void settle_case(cJSON *item) {
 }
 
 void page_read(cJSON *document, dp_result_file *file) {
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     cJSON *item;
     cJSON_ArrayForEach(item, get(document, "cases")) {
         cJSON_DeleteItemFromObjectCaseSensitive(item, "coverage"); /* of stages that are made up there is none */
@@ -176,7 +176,7 @@ void page_read(cJSON *document, dp_result_file *file) {
     }
     page_set(document, "tool", cJSON_GetArraySize(get(document, "cases")) == 1 ? "check" : "gate");
     settle_verdict(document);
-    ck_assert_msg(dp_result_parse(document, "a.json", file, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_result_parse(document, "a.json", file, &err) == DFLASH_OK, "%s", err.message);
 }
 
 cJSON *page_only_case(cJSON *document) { return get(document, "cases")->child; }
@@ -263,7 +263,7 @@ void page_tags_are_balanced(const char *page) {
         size_t n = 0;
         for (const char *s = at + 1 + closes; n + 1 < LONGEST && isalnum((unsigned char)*s); s++) name[n++] = *s;
         name[n] = '\0';
-        ck_assert_msg(n > 0, "an angle bracket is not escaped: %.60s", at);
+        ck_assert_msg(n > 0, "an angle reference spread is not escaped: %.60s", at);
         if (closes) {
             ck_assert_msg(depth > 0 && strcmp(open[depth - 1], name) == 0, "</%s> closes <%s>", name,
                           depth > 0 ? open[depth - 1] : "nothing");
@@ -333,9 +333,9 @@ char *page_render(cJSON *document) {
     const dp_html_options options = {.keep = NULL};
     dp_result_file file;
     char *page = NULL;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     page_read(document, &file);
-    ck_assert_msg(dp_render_html(&file, &options, &page, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_render_html(&file, &options, &page, &err) == DFLASH_OK, "%s", err.message);
     dp_result_file_release(&file);
     cJSON_Delete(document);
     page_is_sound(page);

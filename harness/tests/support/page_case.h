@@ -5,7 +5,7 @@
 #include "report/result_file.h"
 
 /* A whole document of a check of one case, `name`, with these stages in order: ctx.features, layers.0.attn.context,
- * layers.0.out, layers.1.attn.context, layers.1.out, final, logits. They pass with an error of 1e-7 against a bar of
+ * layers.0.out, layers.1.attn.context, layers.1.out, final, logits. They pass with an error of 1e-7 against a limit of
  * 1e-6, every second row of ctx.features without error. */
 cJSON *page_document(const char *name);
 cJSON *page_only_case(cJSON *document);

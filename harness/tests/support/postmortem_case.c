@@ -52,34 +52,35 @@ void pm_add(cJSON *document, const char *when, const char *commit) {
     cJSON_Delete(document);
 }
 
-static df_status read_all(dp_postmortem *story, df_error *err) {
+static dflash_status read_all(dp_postmortem *summary, dflash_error *err) {
     static const char *list[PM_MOST]; /* the story keeps it */
     for (int i = 0; i < pm_count; i++) list[i] = pm_path[i];
     pm_options.paths = list;
     pm_options.count = pm_count;
-    return dp_postmortem_read(&pm_options, story, err);
+    return dp_postmortem_read(&pm_options, summary, err);
 }
 
-void pm_read(dp_postmortem *story) {
-    df_error err = {.message = ""};
-    ck_assert_msg(read_all(story, &err) == DF_OK, "%s: %s", err.code, err.message);
+void pm_read(dp_postmortem *summary) {
+    dflash_error err = {.message = ""};
+    ck_assert_msg(read_all(summary, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
 }
 
 void pm_refused(const char *code, const char *a, const char *b) {
-    dp_postmortem story;
-    df_error err = {.message = ""};
-    const df_status status = read_all(&story, &err);
-    ck_assert_msg(status == DF_ERR_REFUSED, "status %d instead of a refusal with %s: %s", status, code, err.message);
+    dp_postmortem summary;
+    dflash_error err = {.message = ""};
+    const dflash_status status = read_all(&summary, &err);
+    ck_assert_msg(status == DFLASH_ERR_REFUSED, "status %d instead of a refusal with %s: %s", status, code,
+                  err.message);
     ck_assert_msg(strcmp(err.code, code) == 0, "code %s instead of %s: %s", err.code, code, err.message);
     ck_assert_msg(strstr(err.message, a) != NULL && strstr(err.message, b) != NULL, "\"%s\" or \"%s\" is not in: %s", a,
                   b, err.message);
-    ck_assert_ptr_null(story.run);
+    ck_assert_ptr_null(summary.run);
 }
 
-const char *pm_commit(const dp_postmortem *story, int run) {
+const char *pm_commit(const dp_postmortem *summary, int run) {
     ck_assert_int_ge(run, 0);
-    ck_assert_int_lt(run, story->run_count);
-    return dp_past_commit_name(&story->run[run]);
+    ck_assert_int_lt(run, summary->run_count);
+    return dp_past_commit_name(&summary->run[run]);
 }
 
 const char *pm_change(const dp_changes *changes, const char *name) {

@@ -27,12 +27,12 @@ void pm_add(cJSON *document, const char *when, const char *commit);
 void pm_add_file(const char *path);
 
 /* Reads the files; the test fails when that is refused. Release the story. */
-void pm_read(dp_postmortem *story);
+void pm_read(dp_postmortem *summary);
 /* They are refused with this code, and the message holds both words. */
 void pm_refused(const char *code, const char *a, const char *b);
 
 /* The commit of a run as its file has it. */
-const char *pm_commit(const dp_postmortem *story, int run);
+const char *pm_commit(const dp_postmortem *summary, int run);
 /* "BEFORE -> AFTER" of a fact that changed between two runs, or "none". */
 const char *pm_change(const dp_changes *changes, const char *name);
 /* The text holds each of these, which end with NULL. */

@@ -1,15 +1,15 @@
 /* propose_case.c - see propose_case.h. */
 #include "support/propose_case.h"
 
-void pc_refused(df_status status, df_status expected, const df_error *err, const char *code) {
+void pc_refused(dflash_status status, dflash_status expected, const dflash_error *err, const char *code) {
     ck_assert_int_eq(status, expected);
     ck_assert_str_eq(err->code, code);
 }
 
-df_draft *pc_load(df_engine *engine, const char *dir) {
-    df_draft *draft = NULL;
-    df_error err = {0};
-    ck_assert_msg(df_draft_load(engine, dir, &draft, &err) == DF_OK, "%s: %s", err.code, err.message);
+dflash_draft *pc_load(dflash_engine *engine, const char *dir) {
+    dflash_draft *draft = NULL;
+    dflash_error err = {0};
+    ck_assert_msg(dflash_draft_load(engine, dir, &draft, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     return draft;
 }
 

@@ -7,10 +7,10 @@
 #include <check.h>
 
 /* Fails the test when the checkpoint cannot be loaded. */
-df_draft *pc_load(df_engine *engine, const char *dir);
+dflash_draft *pc_load(dflash_engine *engine, const char *dir);
 
 /* Fails the test unless the call was refused with this status and code. */
-void pc_refused(df_status status, df_status expected, const df_error *err, const char *code);
+void pc_refused(dflash_status status, dflash_status expected, const dflash_error *err, const char *code);
 
 /* The first index whose running sum, in double precision, exceeds u times the total. */
 int pc_draw(const float *probability, int n, float u);

@@ -13,9 +13,9 @@ static char case_oracle[SCRATCH_PATH];
 
 static void record_to(const char *path) {
     dp_run_record run;
-    df_error err = {0};
+    dflash_error err = {0};
     const dp_run_setup setup = {.checkpoint = sf_folder, .oracle = case_oracle, .engine = {.threads = 1}};
-    ck_assert_msg(dp_record_to_file(&setup, "record", path, &run, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_record_to_file(&setup, "record", path, &run, &err) == DFLASH_OK, "%s", err.message);
     dp_run_record_release(&run);
 }
 
@@ -34,12 +34,12 @@ void rc_adopt_records(void) {
     static const char *const names[] = {"geometry", "provenance"};
     for (int i = 0; i < 2; i++) {
         char path[32];
-        df_error err = {0};
+        dflash_error err = {0};
         cJSON *record = NULL;
         snprintf(path, sizeof path, "/%s", names[i]);
         const hid_t file = H5Fopen(rc_a, H5F_ACC_RDONLY, H5P_DEFAULT);
         ck_assert_int_ge(file, 0);
-        ck_assert_int_eq(dp_record_read(file, rc_a, path, &record, &err), DF_OK);
+        ck_assert_int_eq(dp_record_read(file, rc_a, path, &record, &err), DFLASH_OK);
         ck_assert_int_ge(H5Fclose(file), 0);
         char *text = cJSON_PrintUnformatted(record);
         scratch_put_record(names[i], text);

@@ -10,7 +10,7 @@ static const char gate[] = "layers.0.mlp.gate_proj.weight", up[] = "layers.0.mlp
 static const char norm[] = "layers.1.input_layernorm.weight";
 enum { ELEMENT = 3, LOW_EXPONENT = 7, HIGH_EXPONENT = 14 }; /* bits of a bfloat16 */
 
-static void misread(df_config *reading) { reading->rope.theta += 1; }
+static void misread(dflash_config *reading) { reading->rope.theta += 1; }
 
 static void add_case(cJSON *document, const char *name, result_kind kind) {
     dp_result result;
@@ -92,9 +92,9 @@ void result_put(cJSON *document, const char *path, const char *json) {
 
 void result_refused(cJSON *document, const char *code, const char *word) {
     dp_result_file file;
-    df_error err = {.message = ""};
-    const df_status status = dp_result_parse(document, "a.json", &file, &err);
-    ck_assert_msg(status == DF_ERR_REFUSED, "status %d, not refused with %s", status, code);
+    dflash_error err = {.message = ""};
+    const dflash_status status = dp_result_parse(document, "a.json", &file, &err);
+    ck_assert_msg(status == DFLASH_ERR_REFUSED, "status %d, not refused with %s", status, code);
     ck_assert_msg(strcmp(err.code, code) == 0, "code %s: %s", err.code, err.message);
     ck_assert_msg(strstr(err.message, word) != NULL, "\"%s\" is not in: %s", word, err.message);
     dp_result_file_release(&file);
@@ -110,10 +110,10 @@ void result_write(const cJSON *document, const char *name, char path[SCRATCH_PAT
 
 char *result_render(cJSON *document, dp_report_format format) {
     dp_result_file file;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     char *text = NULL;
-    ck_assert_msg(dp_result_parse(document, "a.json", &file, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(dp_render(&file, format, NULL, &text, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_result_parse(document, "a.json", &file, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(dp_render(&file, format, NULL, &text, &err) == DFLASH_OK, "%s", err.message);
     dp_result_file_release(&file);
     return text;
 }

@@ -22,10 +22,10 @@ static void teardown(void) {
     tf_remove_dir(st_dir);
 }
 
-void st_expect(df_status status, const char *code, const char *word) {
-    df_error err = {.status = DF_OK};
+void st_expect(dflash_status status, const char *code, const char *word) {
+    dflash_error err = {.status = DFLASH_OK};
     df_safetensors *opened = NULL;
-    const df_status got = df_safetensors_open(st_path, &opened, &err);
+    const dflash_status got = df_safetensors_open(st_path, &opened, &err);
     ck_assert_ptr_null(opened);
     ck_assert_msg(got == status && err.status == status && strcmp(err.code, code) == 0, "expected %d %s, got %d %s: %s",
                   (int)status, code, (int)got, err.code, err.message);
@@ -35,23 +35,23 @@ void st_expect(df_status status, const char *code, const char *word) {
 
 void st_refuse(const char *code, const char *word) {
     tf_write(st_file, st_path);
-    st_expect(DF_ERR_REFUSED, code, word);
+    st_expect(DFLASH_ERR_REFUSED, code, word);
 }
 
 df_safetensors *st_open(void) {
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     df_safetensors *opened = NULL;
-    ck_assert_msg(df_safetensors_open(st_path, &opened, &err) == DF_OK, "%s: %s", err.code, err.message);
+    ck_assert_msg(df_safetensors_open(st_path, &opened, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     return opened;
 }
 
 void st_refuse_use(const char *name, const char *code, const char *word) {
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     tf_write(st_file, st_path);
     df_safetensors *opened = st_open();
     const df_tensor *tensor = df_safetensors_find(opened, name);
     ck_assert_ptr_nonnull(tensor);
-    ck_assert_int_eq(df_safetensors_usable(opened, tensor, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(df_safetensors_usable(opened, tensor, &err), DFLASH_ERR_REFUSED);
     ck_assert_msg(strcmp(err.code, code) == 0 && strstr(err.message, word) != NULL, "expected %s, \"%s\"; got %s: %s",
                   code, word, err.code, err.message);
     df_safetensors_close(opened);
@@ -63,7 +63,7 @@ void st_refuse_header(const char *header, int64_t data, const char *code, const 
     raw->tail = data;
     tf_write(raw, st_path);
     tf_free(raw);
-    st_expect(DF_ERR_REFUSED, code, word);
+    st_expect(DFLASH_ERR_REFUSED, code, word);
 }
 
 void st_write_bytes(const void *data, size_t bytes) {

@@ -16,8 +16,8 @@ extern char st_dir[TF_PATH_MAX], st_path[TF_PATH_MAX + 32];
 extern tf_file *st_file;
 
 /* What stands at st_path is refused with this status and code, and the message holds `word` (NULL: anything). */
-void st_expect(df_status status, const char *code, const char *word);
-/* The same for st_file as it is now, DF_ERR_REFUSED. */
+void st_expect(dflash_status status, const char *code, const char *word);
+/* The same for st_file as it is now, DFLASH_ERR_REFUSED. */
 void st_refuse(const char *code, const char *word);
 /* The same for a file of this header text and `data` zero bytes. */
 void st_refuse_header(const char *header, int64_t data, const char *code, const char *word);

@@ -1,7 +1,7 @@
 /* scratch.c - see scratch.h. A helper that fails ends the test. */
 #include "support/scratch.h"
 
-#include "judge/round_arms.h"
+#include "judge/round_variants.h"
 
 #include "weights/safetensors.h"
 #include "base/sha256.h"
@@ -114,11 +114,11 @@ void scratch_edit_config(const char *key, const char *json) {
 
 void scratch_edit_record(const char *record, const char *key, const char *json) {
     char path[32];
-    df_error err;
+    dflash_error err;
     cJSON *document = NULL;
     const hid_t file = sf_edit();
     snprintf(path, sizeof path, "/%s", record);
-    ck_assert_int_eq(dp_record_read(file, sf_path, path, &document, &err), DF_OK);
+    ck_assert_int_eq(dp_record_read(file, sf_path, path, &document, &err), DFLASH_OK);
     ck_assert_int_ge(H5Fclose(file), 0);
     set_key(document, key, json);
     char *text = cJSON_PrintUnformatted(document);
@@ -238,9 +238,9 @@ static cJSON *header_of(const char *data, size_t *start) {
 
 tf_file *scratch_tensors(void) {
     char path[SCRATCH_PATH];
-    df_error err = {0};
+    dflash_error err = {0};
     df_safetensors *file = NULL;
-    ck_assert_int_eq(df_safetensors_open(scratch_path("model.safetensors", path), &file, &err), DF_OK);
+    ck_assert_int_eq(df_safetensors_open(scratch_path("model.safetensors", path), &file, &err), DFLASH_OK);
     tf_file *copy = tf_new();
     for (int i = 0; i < df_safetensors_count(file); i++) {
         const df_tensor *tensor = df_safetensors_at(file, i);
@@ -334,9 +334,9 @@ void scratch_expect_stop(dp_verdict verdict, const char *code, const char *a, co
     scratch_check(NULL, &result);
     ck_assert_msg(result.verdict == verdict, "verdict %s: %s", dp_verdict_name(result.verdict), result.error.message);
     ck_assert_msg(strcmp(result.error.code, code) == 0, "code %s: %s", result.error.code, result.error.message);
-    ck_assert_int_eq(result.error.status == DF_ERR_IO, verdict == DP_ERROR);
+    ck_assert_int_eq(result.error.status == DFLASH_ERR_IO, verdict == DP_ERROR);
     ck_assert_int_eq(result.stage_count, 0);
-    ck_assert_int_eq(result.arm_count, 0);
+    ck_assert_int_eq(result.variant_count, 0);
     ck_assert_int_eq(dp_verdict_exit_code(result.verdict), verdict == DP_ERROR ? 4 : 3);
     for (int i = 0; i < 3; i++)
         ck_assert_msg(word[i] == NULL || strstr(result.error.message, word[i]) != NULL, "\"%s\" is not in: %s", word[i],
@@ -366,16 +366,16 @@ void scratch_expect_pass(void) {
     ck_assert_int_gt(result.stages_known, 0);
     ck_assert_int_eq(result.stage_count, result.stages_known);
     ck_assert_int_eq(result.failed_stages, 0);
-    df_config config;
-    df_error err = {0};
+    dflash_config config;
+    dflash_error err = {0};
     char path[SCRATCH_PATH];
-    int arms = 0;
-    ck_assert_int_eq(df_config_read(scratch_path("config.json", path), &config, &err), DF_OK);
-    for (int i = 0; dp_arm_at(i) != NULL; i++) arms += dp_arm_exists(dp_arm_at(i), &config);
-    ck_assert_int_eq(result.arm_count, arms);
-    for (int i = 0; i < result.arm_count; i++) {
-        ck_assert(result.arm[i].identical);
-        ck_assert_int_gt(result.arm[i].compared, 0);
+    int variants = 0;
+    ck_assert_int_eq(dflash_config_read(scratch_path("config.json", path), &config, &err), DFLASH_OK);
+    for (int i = 0; dp_variant_at(i) != NULL; i++) variants += dp_variant_exists(dp_variant_at(i), &config);
+    ck_assert_int_eq(result.variant_count, variants);
+    for (int i = 0; i < result.variant_count; i++) {
+        ck_assert(result.variant[i].identical);
+        ck_assert_int_gt(result.variant[i].compared, 0);
     }
     dp_result_release(&result);
 }

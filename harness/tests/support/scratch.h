@@ -65,9 +65,9 @@ void scratch_check(const char *filter, dp_result *result);
 /* The check stops before a value is compared, with this verdict (DP_REFUSED or DP_ERROR) and code, and the message
  * holds the words that are not NULL. */
 void scratch_expect_stop(dp_verdict verdict, const char *code, const char *a, const char *b, const char *c);
-/* Every stage is compared, the verdict is FAIL and this is the first stage outside its bar. */
+/* Every stage is compared, the verdict is FAIL and this is the first stage outside its limit. */
 void scratch_expect_failure(const char *first);
-/* Every stage and every arm is compared and passes. */
+/* Every stage and every variant is compared and passes. */
 void scratch_expect_pass(void);
 
 #endif

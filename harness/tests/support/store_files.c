@@ -40,13 +40,13 @@ dp_store_tensor sf_tensor_of(dp_logical dtype, const void *data, int rank, int64
 }
 
 void sf_put_stage(dp_store_writer *writer, dp_run run, const char *name, dp_store_tensor tensor) {
-    df_error err = {0};
-    ck_assert_msg(dp_store_write_stage(writer, run, name, &tensor, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dp_store_write_stage(writer, run, name, &tensor, &err) == DFLASH_OK, "%s", err.message);
 }
 
 void sf_put_input(dp_store_writer *writer, const char *name, dp_store_tensor tensor) {
-    df_error err = {0};
-    ck_assert_msg(dp_store_write_input(writer, name, &tensor, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dp_store_write_input(writer, name, &tensor, &err) == DFLASH_OK, "%s", err.message);
 }
 
 void sf_put_runs(dp_store_writer *writer, const char *name, int64_t d0, int64_t d1, int64_t stride, int64_t offset) {
@@ -70,10 +70,10 @@ void sf_put_runs(dp_store_writer *writer, const char *name, int64_t d0, int64_t 
 
 dp_store_writer *sf_begin_with_texts(const char *kind, const char *geometry, const char *provenance) {
     dp_store_writer *writer = NULL;
-    df_error err = {0};
-    ck_assert_int_eq(dp_store_create(sf_path, kind, &writer, &err), DF_OK);
-    ck_assert_int_eq(dp_store_write_text(writer, "geometry", geometry, &err), DF_OK);
-    ck_assert_int_eq(dp_store_write_text(writer, "provenance", provenance, &err), DF_OK);
+    dflash_error err = {0};
+    ck_assert_int_eq(dp_store_create(sf_path, kind, &writer, &err), DFLASH_OK);
+    ck_assert_int_eq(dp_store_write_text(writer, "geometry", geometry, &err), DFLASH_OK);
+    ck_assert_int_eq(dp_store_write_text(writer, "provenance", provenance, &err), DFLASH_OK);
     return writer;
 }
 
@@ -96,8 +96,8 @@ dp_store_writer *sf_begin(void) {
 }
 
 void sf_commit(dp_store_writer *writer) {
-    df_error err = {0};
-    ck_assert_msg(dp_store_commit(writer, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dp_store_commit(writer, &err) == DFLASH_OK, "%s", err.message);
 }
 
 void sf_write_good(void) {
@@ -137,7 +137,8 @@ void sf_tear_down(void) {
 /* ---- Spoiling and refusing
  * ------------------------------------------------------------------------------------------- */
 
-void sf_expect(df_status status, const df_error *err, df_status wanted, const char *code, const char *mention) {
+void sf_expect(dflash_status status, const dflash_error *err, dflash_status wanted, const char *code,
+               const char *mention) {
     ck_assert_msg(status == wanted && err->status == wanted, "status %d, %s", (int)status, err->message);
     ck_assert_str_eq(err->code, code);
     ck_assert_msg(strstr(err->message, mention) != NULL, "\"%s\" is not in: %s", mention, err->message);
@@ -146,10 +147,10 @@ void sf_expect(df_status status, const df_error *err, df_status wanted, const ch
 
 void sf_expect_refusal(const char *code, const char *mention) {
     dp_oracle *oracle = NULL;
-    df_error err = {0};
-    const df_status status = dp_oracle_open(sf_path, &oracle, &err);
+    dflash_error err = {0};
+    const dflash_status status = dp_oracle_open(sf_path, &oracle, &err);
     ck_assert_ptr_null(oracle);
-    sf_expect(status, &err, DF_ERR_REFUSED, code, mention);
+    sf_expect(status, &err, DFLASH_ERR_REFUSED, code, mention);
 }
 
 hid_t sf_edit(void) {
@@ -255,7 +256,7 @@ void sf_spill(const unsigned char *data, size_t bytes) {
 
 dp_oracle *sf_open_good(void) {
     dp_oracle *oracle = NULL;
-    df_error err = {0};
-    ck_assert_msg(dp_oracle_open(sf_path, &oracle, &err) == DF_OK, "%s", err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dp_oracle_open(sf_path, &oracle, &err) == DFLASH_OK, "%s", err.message);
     return oracle;
 }

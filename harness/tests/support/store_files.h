@@ -39,7 +39,8 @@ int sf_files_in_folder(void);
 void sf_set_up(void);
 void sf_tear_down(void);
 /* The status, the code, a part of the message, and that no HDF5 handle is left open. */
-void sf_expect(df_status status, const df_error *err, df_status wanted, const char *code, const char *mention);
+void sf_expect(dflash_status status, const dflash_error *err, dflash_status wanted, const char *code,
+               const char *mention);
 /* Opening sf_path is refused with this code and mentions this. */
 void sf_expect_refusal(const char *code, const char *mention);
 /* Spoiling the file at sf_path through HDF5. Attributes are replaced; set_ints: count 0 is a scalar. */

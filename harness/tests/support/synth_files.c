@@ -55,9 +55,9 @@ void synth_assert_same_file(const char *a, const char *b) {
 }
 
 static void write_out(const char *config, const dp_synth_options *options) {
-    df_error err = {0};
-    const df_status status = dp_synth_write(config, synth_out, options, NULL, &err);
-    ck_assert_msg(status == DF_OK, "%s: %s", err.code, err.message);
+    dflash_error err = {0};
+    const dflash_status status = dp_synth_write(config, synth_out, options, NULL, &err);
+    ck_assert_msg(status == DFLASH_OK, "%s: %s", err.code, err.message);
 }
 
 void synth_run(const char *config, uint64_t seed, df_dtype dtype, dp_synth_profile profile, int threads) {
@@ -77,8 +77,8 @@ void synth_digest(char hex[65]) {
 }
 
 df_safetensors *synth_open(void) {
-    df_error err = {0};
+    dflash_error err = {0};
     df_safetensors *file = NULL;
-    ck_assert_msg(df_safetensors_open(synth_out_model, &file, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(df_safetensors_open(synth_out_model, &file, &err) == DFLASH_OK, "%s", err.message);
     return file;
 }

@@ -23,16 +23,16 @@ static void put_list(const char *keys, const char *recipe_keys) {
 }
 
 static void read_list(dp_case_list *list) {
-    df_error err = {0};
-    ck_assert_msg(dp_cases_read(synth_given, list, &err) == DF_OK, "%s: %s", err.code, err.message);
+    dflash_error err = {0};
+    ck_assert_msg(dp_cases_read(synth_given, list, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     ck_assert_int_eq(list->count, 1);
 }
 
 static void assert_refused(const char *code, const char *said) {
-    df_error err = {0};
+    dflash_error err = {0};
     dp_case_list list;
-    ck_assert_int_eq(dp_cases_read(synth_given, &list, &err), DF_ERR_REFUSED);
-    ck_assert_int_eq(err.status, DF_ERR_REFUSED);
+    ck_assert_int_eq(dp_cases_read(synth_given, &list, &err), DFLASH_ERR_REFUSED);
+    ck_assert_int_eq(err.status, DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, code);
     ck_assert_msg(strstr(err.message, said) != NULL, "\"%s\" does not name %s", err.message, said);
     ck_assert_ptr_null(list.item);
@@ -42,22 +42,22 @@ static void assert_refused(const char *code, const char *said) {
 START_TEST(every_listed_case_is_read_with_its_precision_and_recipe) {
     static const struct {
         const char *name;
-        df_precision precision;
+        dflash_precision precision;
         unsigned extras;
     } some[] = {
-        {"tiny-plain", DF_PRECISION_STORED, 0},
-        {"tiny-plain-q8_0", DF_PRECISION_Q8_0, 0},
-        {"tiny-plain-q4_0", DF_PRECISION_Q4_0, 0},
-        {"tiny-plain-mixed", DF_PRECISION_MIXED, 0},
-        {"tiny-plain-fc", DF_PRECISION_FC, 0},
-        {"tiny-hot-bf16", DF_PRECISION_BF16, 0},
-        {"tiny-dflash2", DF_PRECISION_STORED, DP_SYNTH_LM_HEAD},
-        {"tiny-dflash2-k3", DF_PRECISION_STORED, DP_SYNTH_LM_HEAD | DP_SYNTH_CODEBOOK_SUFFIX},
-        {"qwen38-27b-dspark-yarn", DF_PRECISION_STORED, DP_SYNTH_LM_HEAD},
+        {"tiny-plain", DFLASH_PRECISION_STORED, 0},
+        {"tiny-plain-q8_0", DFLASH_PRECISION_Q8_0, 0},
+        {"tiny-plain-q4_0", DFLASH_PRECISION_Q4_0, 0},
+        {"tiny-plain-mixed", DFLASH_PRECISION_MIXED, 0},
+        {"tiny-plain-fc", DFLASH_PRECISION_FC, 0},
+        {"tiny-hot-bf16", DFLASH_PRECISION_BF16, 0},
+        {"tiny-dflash2", DFLASH_PRECISION_STORED, DP_SYNTH_LM_HEAD},
+        {"tiny-dflash2-k3", DFLASH_PRECISION_STORED, DP_SYNTH_LM_HEAD | DP_SYNTH_CODEBOOK_SUFFIX},
+        {"qwen38-27b-dspark-yarn", DFLASH_PRECISION_STORED, DP_SYNTH_LM_HEAD},
     };
-    df_error err = {0};
+    dflash_error err = {0};
     dp_case_list list;
-    ck_assert_msg(dp_cases_read("fixtures/cases.json", &list, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dp_cases_read("fixtures/cases.json", &list, &err) == DFLASH_OK, "%s", err.message);
     for (size_t s = 0; s < sizeof some / sizeof some[0]; s++) {
         int i = 0;
         while (i < list.count && strcmp(list.item[i].name, some[s].name) != 0) i++;
@@ -125,24 +125,24 @@ START_TEST(an_extra_that_is_false_is_the_same_as_none) {
     put_list("\"precision\":\"stored\",", ",\"lm_head\":false,\"codebook_suffix\":false");
     read_list(&list);
     ck_assert_uint_eq(list.item[0].synth.extras, 0);
-    ck_assert_int_eq(list.item[0].precision, DF_PRECISION_STORED);
+    ck_assert_int_eq(list.item[0].precision, DFLASH_PRECISION_STORED);
     dp_cases_release(&list);
 }
 END_TEST
 
 static void prepare(const char *recipe_keys, char digest[65]) {
-    df_error err = {0};
+    dflash_error err = {0};
     dp_case_list list;
     put_list("", recipe_keys);
     read_list(&list);
-    ck_assert_msg(dp_case_prepare(&list.item[0], &err) == DF_OK, "%s: %s", err.code, err.message);
+    ck_assert_msg(dp_case_prepare(&list.item[0], &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     synth_digest(digest);
     dp_cases_release(&list);
 }
 
 START_TEST(a_checkpoint_whose_recipe_gained_a_head_is_written_again) {
     char plain[65], with_head[65], again[65];
-    df_error err = {0};
+    dflash_error err = {0};
     prepare("", plain);
     prepare(",\"lm_head\":true", with_head);
     ck_assert_str_ne(plain, with_head);
@@ -156,7 +156,7 @@ START_TEST(a_checkpoint_whose_recipe_gained_a_head_is_written_again) {
     prepare("", again);
     ck_assert_str_ne(plain, again);
     df_safetensors *file = NULL;
-    ck_assert_int_ne(df_safetensors_open(synth_out_model, &file, &err), DF_OK);
+    ck_assert_int_ne(df_safetensors_open(synth_out_model, &file, &err), DFLASH_OK);
 }
 END_TEST
 

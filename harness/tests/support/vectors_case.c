@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* The digests of the tensors that took part are those of the stored checkpoint. */
-static void check_digests(const vf_group *group, const df_draft *draft) {
+static void check_digests(const vf_group *group, const dflash_draft *draft) {
     const cJSON *wanted;
     int found = 0, named = 0;
     cJSON_ArrayForEach(wanted, vf_param(group, "tensors")) {
         named++;
-        for (int i = 0; i < df_draft_tensor_count(draft); i++) {
-            const df_tensor_view view = df_draft_tensor(draft, i);
+        for (int i = 0; i < dflash_draft_tensor_count(draft); i++) {
+            const dflash_tensor_view view = dflash_draft_tensor(draft, i);
             char digest[65];
             if (strcmp(view.name, wanted->string) != 0) continue;
             dp_sha256_of(view.data, view.bytes, digest);
@@ -28,18 +28,18 @@ static void check_digests(const vf_group *group, const df_draft *draft) {
 }
 
 void vc_load(const vf_group *group, vc_model *model) {
-    const df_engine_options options = {.threads = 1, .poison_scratch = true};
-    df_error err = {0};
+    const dflash_engine_options options = {.threads = 1, .poison_scratch = true};
+    dflash_error err = {0};
     *model = (vc_model){.engine = NULL};
     snprintf(model->path, sizeof model->path, "%s", vf_param_text(group, "checkpoint"));
-    ck_assert_msg(df_engine_create(&options, &model->engine, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(df_draft_load(model->engine, model->path, &model->draft, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dflash_engine_create(&options, &model->engine, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(dflash_draft_load(model->engine, model->path, &model->draft, &err) == DFLASH_OK, "%s", err.message);
     check_digests(group, model->draft);
 }
 
 void vc_release(vc_model *model) {
-    df_draft_destroy(model->draft);
-    df_engine_destroy(model->engine);
+    dflash_draft_destroy(model->draft);
+    dflash_engine_destroy(model->engine);
 }
 
 int vc_outside(const float *ours, const double *theirs, const dp_real *bound, int n) {

@@ -11,8 +11,8 @@
 /* The checkpoint of a group, loaded; its tensors must have the digests that the group names. */
 typedef struct vc_model {
     char path[VF_NAME];
-    df_engine *engine;
-    df_draft *draft;
+    dflash_engine *engine;
+    dflash_draft *draft;
 } vc_model;
 
 void vc_load(const vf_group *group, vc_model *model);

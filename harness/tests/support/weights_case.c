@@ -9,7 +9,7 @@
 
 char ws_path[TF_PATH_MAX + 32];
 tf_file *ws_file;
-df_config ws_config;
+dflash_config ws_config;
 
 static char dir[TF_PATH_MAX];
 
@@ -72,27 +72,27 @@ static void teardown(void) {
 }
 
 /* Sets ws_config to the family and ws_file to exactly the tensors that it calls for. */
-static void make(df_family family, bool bias, df_markov_kind markov, bool confidence, bool with_markov) {
-    ws_config = (df_config){.family = family,
-                            .hidden = WS_H,
-                            .n_heads = WS_NH,
-                            .n_kv_heads = WS_NKV,
-                            .head_dim = WS_HD,
-                            .intermediate = WS_F,
-                            .n_layers = WS_L,
-                            .n_taps = WS_T,
-                            .vocab = WS_V,
-                            .attention_bias = bias,
-                            .markov = markov,
-                            .confidence = confidence,
-                            .confidence_with_markov = with_markov};
-    if (family == DF_FAMILY_DFLASH2) {
+static void make(dflash_family family, bool bias, dflash_markov_kind markov, bool confidence, bool with_markov) {
+    ws_config = (dflash_config){.family = family,
+                                .hidden = WS_H,
+                                .n_heads = WS_NH,
+                                .n_kv_heads = WS_NKV,
+                                .head_dim = WS_HD,
+                                .intermediate = WS_F,
+                                .n_layers = WS_L,
+                                .n_taps = WS_T,
+                                .vocab = WS_V,
+                                .attention_bias = bias,
+                                .markov = markov,
+                                .confidence = confidence,
+                                .confidence_with_markov = with_markov};
+    if (family == DFLASH_FAMILY_DFLASH2) {
         ws_config.conv_kernel = WS_K;
         ws_config.conv_group = WS_GROUP;
         ws_config.selector_rank = WS_R;
         ws_config.selector_vocab = WS_V - 2; /* bounds the candidates, not the codebooks */
     }
-    if (family == DF_FAMILY_DSPARK) ws_config.markov_rank = WS_R;
+    if (family == DFLASH_FAMILY_DSPARK) ws_config.markov_rank = WS_R;
     tf_free(ws_file);
     ws_file = tf_new();
     ADD_ALL(OUTSIDE, "");
@@ -101,29 +101,29 @@ static void make(df_family family, bool bias, df_markov_kind markov, bool confid
         snprintf(prefix, sizeof prefix, "layers.%d.", i);
         ADD_ALL(LAYER, prefix);
         if (bias) ADD_ALL(LAYER_BIAS, prefix);
-        if (family == DF_FAMILY_DFLASH2) ADD_ALL(LAYER_CONV, prefix);
+        if (family == DFLASH_FAMILY_DFLASH2) ADD_ALL(LAYER_CONV, prefix);
     }
-    if (family == DF_FAMILY_DFLASH2) ADD_ALL(SELECTOR, "");
-    if (markov != DF_MARKOV_NONE) ADD_ALL(MARKOV, "");
-    if (markov == DF_MARKOV_GATED) ADD_ALL(GATED, "");
-    if (markov == DF_MARKOV_RNN) ADD_ALL(RNN, "");
+    if (family == DFLASH_FAMILY_DFLASH2) ADD_ALL(SELECTOR, "");
+    if (markov != DFLASH_MARKOV_NONE) ADD_ALL(MARKOV, "");
+    if (markov == DFLASH_MARKOV_GATED) ADD_ALL(GATED, "");
+    if (markov == DFLASH_MARKOV_RNN) ADD_ALL(RNN, "");
     if (confidence && with_markov) ADD_ALL(CONFIDENCE_MARKOV, "");
     if (confidence && !with_markov) ADD_ALL(CONFIDENCE, "");
 }
 
 void ws_make_variant(int variant) {
     static const struct {
-        df_family family;
+        dflash_family family;
         bool bias;
-        df_markov_kind markov;
+        dflash_markov_kind markov;
         bool confidence, with_markov;
-    } variants[WS_VARIANTS] = {[WS_DFLASH] = {DF_FAMILY_DFLASH, false, DF_MARKOV_NONE, false, false},
-                               [WS_DFLASH_BIAS] = {DF_FAMILY_DFLASH, true, DF_MARKOV_NONE, false, false},
-                               [WS_DFLASH2] = {DF_FAMILY_DFLASH2, false, DF_MARKOV_NONE, false, false},
-                               [WS_DSPARK_VANILLA] = {DF_FAMILY_DSPARK, false, DF_MARKOV_VANILLA, true, true},
-                               [WS_DSPARK_GATED] = {DF_FAMILY_DSPARK, false, DF_MARKOV_GATED, true, false},
-                               [WS_DSPARK_RNN] = {DF_FAMILY_DSPARK, true, DF_MARKOV_RNN, false, false},
-                               [WS_DSPARK_BARE] = {DF_FAMILY_DSPARK, false, DF_MARKOV_NONE, true, false}};
+    } variants[WS_VARIANTS] = {[WS_DFLASH] = {DFLASH_FAMILY_DFLASH, false, DFLASH_MARKOV_NONE, false, false},
+                               [WS_DFLASH_BIAS] = {DFLASH_FAMILY_DFLASH, true, DFLASH_MARKOV_NONE, false, false},
+                               [WS_DFLASH2] = {DFLASH_FAMILY_DFLASH2, false, DFLASH_MARKOV_NONE, false, false},
+                               [WS_DSPARK_VANILLA] = {DFLASH_FAMILY_DSPARK, false, DFLASH_MARKOV_VANILLA, true, true},
+                               [WS_DSPARK_GATED] = {DFLASH_FAMILY_DSPARK, false, DFLASH_MARKOV_GATED, true, false},
+                               [WS_DSPARK_RNN] = {DFLASH_FAMILY_DSPARK, true, DFLASH_MARKOV_RNN, false, false},
+                               [WS_DSPARK_BARE] = {DFLASH_FAMILY_DSPARK, false, DFLASH_MARKOV_NONE, true, false}};
     make(variants[variant].family, variants[variant].bias, variants[variant].markov, variants[variant].confidence,
          variants[variant].with_markov);
 }
@@ -132,9 +132,9 @@ void ws_refuse(const char *code, const char *word) {
     tf_write(ws_file, ws_path);
     df_weights weights;
     memset(&weights, 0x5a, sizeof weights);
-    df_error err = {.status = DF_OK};
-    const df_status status = df_weights_load(ws_path, &ws_config, &weights, &err);
-    ck_assert_msg(status == DF_ERR_REFUSED && err.status == status && strcmp(err.code, code) == 0,
+    dflash_error err = {.status = DFLASH_OK};
+    const dflash_status status = df_weights_load(ws_path, &ws_config, &weights, &err);
+    ck_assert_msg(status == DFLASH_ERR_REFUSED && err.status == status && strcmp(err.code, code) == 0,
                   "expected a refusal %s, got %d %s: %s", code, (int)status, err.code, err.message);
     ck_assert_msg(strstr(err.message, word) != NULL, "no \"%s\" in: %s", word, err.message);
     ck_assert_msg(strstr(err.message, ws_path) != NULL, "the message does not name the file: %s", err.message);
@@ -144,8 +144,8 @@ void ws_refuse(const char *code, const char *word) {
 df_weights ws_load(void) {
     tf_write(ws_file, ws_path);
     df_weights weights;
-    df_error err = {.status = DF_OK};
-    ck_assert_msg(df_weights_load(ws_path, &ws_config, &weights, &err) == DF_OK, "%s: %s", err.code, err.message);
+    dflash_error err = {.status = DFLASH_OK};
+    ck_assert_msg(df_weights_load(ws_path, &ws_config, &weights, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
     return weights;
 }
 

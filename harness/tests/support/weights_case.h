@@ -40,7 +40,7 @@ enum {
 /* Of the running test. */
 extern char ws_path[TF_PATH_MAX + 32];
 extern tf_file *ws_file;
-extern df_config ws_config;
+extern dflash_config ws_config;
 
 /* Sets ws_config and ws_file, all tensors BF16. */
 void ws_make_variant(int variant);

@@ -19,7 +19,7 @@ enum { MOST_HALF = 64, LEAST_SETS = 12 };
 typedef struct yarn_case {
     char name[VF_NAME];
     char *text; /* the config.json */
-    df_config config;
+    dflash_config config;
     int half;
     float *table;    /* transformers', float32 */
     double *precise; /* the formula in float64 */
@@ -29,12 +29,12 @@ typedef struct yarn_case {
 static yarn_case set[VF_MOST];
 static int sets;
 
-static df_config parse(const char *text) {
-    df_config config;
-    df_error err = {0};
-    ck_assert_msg(df_config_parse(text, strlen(text), "a yarn case", &config, &err) == DF_OK, "%s: %s", err.code,
+static dflash_config parse(const char *text) {
+    dflash_config config;
+    dflash_error err = {0};
+    ck_assert_msg(df_config_parse(text, strlen(text), "a yarn case", &config, &err) == DFLASH_OK, "%s: %s", err.code,
                   err.message);
-    ck_assert_int_eq(config.rope.type, DF_ROPE_YARN);
+    ck_assert_int_eq(config.rope.type, DFLASH_ROPE_YARN);
     return config;
 }
 
@@ -74,14 +74,14 @@ static void unload(void) {
 
 /* ---- Agreement --------------------------------------------------------------------------------------------------- */
 
-static bool same_bits(const yarn_case *c, const df_rope_config *rope) {
+static bool same_bits(const yarn_case *c, const dflash_rope_config *rope) {
     float ours[MOST_HALF];
     if (rope->rotary_dim != 2 * c->half) return false;
     df_rope_inv_freq(rope, ours);
     return memcmp(ours, c->table, (size_t)c->half * sizeof *ours) == 0;
 }
 
-static bool same_factor(const yarn_case *c, const df_rope_config *rope) {
+static bool same_factor(const yarn_case *c, const dflash_rope_config *rope) {
     return fabs(df_rope_attention_scaling(rope) - c->factor) <= 1e-15;
 }
 
@@ -92,7 +92,7 @@ static bool same_factor(const yarn_case *c, const df_rope_config *rope) {
  * is divided.
  */
 static bool near_float64(const yarn_case *c, const float *table) {
-    const df_rope_config *rope = &c->config.rope;
+    const dflash_rope_config *rope = &c->config.rope;
     for (int i = 0; i < c->half; i++) {
         const double exponent = 2.0 * i / rope->rotary_dim, plain = pow(rope->theta, -exponent), want = c->precise[i];
         const bool between = want < plain * (1 - 1e-9) && want > plain / rope->factor * (1 + 1e-9);
@@ -117,7 +117,7 @@ START_TEST(every_table_has_the_bits_of_both_generations_and_is_near_the_formula)
 }
 END_TEST
 
-/* What admission asks of a reference's table. One set lies 18.7 roundings off, where the ramp cancels. */
+/* What preflight asks of a reference's table. One set lies 18.7 roundings off, where the ramp cancels. */
 START_TEST(every_table_lies_within_the_bound_of_its_formula) {
     double most = 0.0;
     for (int i = 0; i < sets; i++)
@@ -159,7 +159,7 @@ END_TEST
 /* ---- Keys -------------------------------------------------------------------------------------------------------- */
 
 /* A drafter that did not read a key would compute with what stands here in its place. */
-static void ignore(df_rope_config *rope, const df_config *config, int key) {
+static void ignore(dflash_rope_config *rope, const dflash_config *config, int key) {
     switch (key) {
     case 0:
         rope->truncate = true;
@@ -200,7 +200,7 @@ enum { KEYS = 10 };
 START_TEST(a_drafter_that_ignored_a_key_would_fail_some_set) {
     int caught = 0;
     for (int i = 0; i < sets; i++) {
-        df_rope_config rope = set[i].config.rope;
+        dflash_rope_config rope = set[i].config.rope;
         ignore(&rope, &set[i].config, _i);
         caught += !same_bits(&set[i], &rope) || !same_factor(&set[i], &rope);
     }
@@ -220,7 +220,7 @@ START_TEST(the_sets_hold_every_way_in_which_implementations_part) {
     for (int i = 0; i < sets; i++) {
         cJSON *config = cJSON_Parse(set[i].text);
         const cJSON *rope = rope_object(config);
-        const df_rope_config *r = &set[i].config.rope;
+        const dflash_rope_config *r = &set[i].config.rope;
         old += cJSON_HasObjectItem(config, "rope_scaling");
         explicit_factor += r->has_attention_factor && fabs(r->attention_factor - (0.1 * log(r->factor) + 1)) > 1e-3;
         pair += r->mscale > 0 && r->mscale_all_dim > 0 && fabs(r->mscale - r->mscale_all_dim) > 1e-9;
@@ -266,7 +266,7 @@ START_TEST(both_ways_of_writing_a_set_load_to_the_same_table) {
     for (int i = 0; i < sets; i++) {
         char *text = other_generation(set[i].text);
         ck_assert_str_ne(text, set[i].text);
-        const df_config config = parse(text);
+        const dflash_config config = parse(text);
         ck_assert_msg(same_bits(&set[i], &config.rope) && same_factor(&set[i], &config.rope), "%s as %s", set[i].name,
                       text);
         free(text);

@@ -1,7 +1,7 @@
 /*
- * test_vectors_conv.c - df_conv_prepare and df_conv_finish on stored rows against the reference's float64.
+ * test_vectors_conv.c - dflash_conv_prepare and dflash_conv_finish on stored rows against the reference's float64.
  *
- * The bars are forward error bounds from the operands: gamma_n sum |w||x| with n = 64 + log2(segments) + 1 for the
+ * The limits are forward error bounds from the operands: gamma_n sum |w||x| with n = 64 + log2(segments) + 1 for the
  * projection, and n = 2 min(k, p + 1), the fused steps of row p, for a convolution, to which prepare adds what its own
  * kernels inherit.
  */
@@ -18,7 +18,7 @@ typedef struct conv_case {
     vc_model model;
     const df_conv_weights *weights;
     int layer, rows, hidden, taps, group, groups, values, width; /* values = rows H, width = 2 k G */
-    df_sublayer sublayer;
+    dflash_sublayer sublayer;
     float *prepare_x, *finish_x, *finish_dyn;
     double *prepare_dyn, *prepare_y, *finish_y;
 } conv_case;
@@ -28,12 +28,12 @@ static void open_case(const vf_file *file, const char *name, conv_case *c) {
     vf_group_open(file, "conv", name, &group);
     *c = (conv_case){.layer = vf_param_int(&group, "layer")};
     vc_load(&group, &c->model);
-    const df_config *config = df_draft_config(c->model.draft);
+    const dflash_config *config = dflash_draft_config(c->model.draft);
     const char *sublayer = vf_param_text(&group, "sublayer");
     ck_assert(strcmp(sublayer, "attention") == 0 || strcmp(sublayer, "mlp") == 0);
-    c->sublayer = sublayer[0] == 'a' ? DF_SUBLAYER_ATTENTION : DF_SUBLAYER_MLP;
+    c->sublayer = sublayer[0] == 'a' ? DFLASH_SUBLAYER_ATTENTION : DFLASH_SUBLAYER_MLP;
     const df_layer_weights *layer = &c->model.draft->weights.layer[c->layer];
-    c->weights = c->sublayer == DF_SUBLAYER_ATTENTION ? &layer->attn_conv : &layer->mlp_conv;
+    c->weights = c->sublayer == DFLASH_SUBLAYER_ATTENTION ? &layer->attn_conv : &layer->mlp_conv;
     c->hidden = config->hidden;
     c->taps = config->conv_kernel;
     c->group = config->conv_group;
@@ -121,14 +121,14 @@ typedef struct outside {
 } outside;
 
 /* Runs the case on the given rows and kernels, which a planted fault may have changed, on this layer and sublayer. */
-static outside run(const conv_case *c, int layer, df_sublayer sublayer, const float *prepare_x, const float *finish_x,
-                   const float *finish_dyn) {
-    df_error err = {0};
+static outside run(const conv_case *c, int layer, dflash_sublayer sublayer, const float *prepare_x,
+                   const float *finish_x, const float *finish_dyn) {
+    dflash_error err = {0};
     float *dyn = make((size_t)(c->rows * c->width), sizeof *dyn), *y = make((size_t)c->values, sizeof *y),
           *z = make((size_t)c->values, sizeof *z);
-    df_draft *draft = c->model.draft;
-    ck_assert_int_eq(df_conv_prepare(draft, layer, sublayer, prepare_x, c->rows, y, dyn, &err), DF_OK);
-    ck_assert_int_eq(df_conv_finish(draft, layer, sublayer, finish_x, finish_dyn, c->rows, z, &err), DF_OK);
+    dflash_draft *draft = c->model.draft;
+    ck_assert_int_eq(dflash_conv_prepare(draft, layer, sublayer, prepare_x, c->rows, y, dyn, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_conv_finish(draft, layer, sublayer, finish_x, finish_dyn, c->rows, z, &err), DFLASH_OK);
     dp_real *prepare_kernels = projected(c, c->prepare_x), *finish_kernels = exact(c->finish_dyn, c->rows * c->width);
     dp_real *prepared = convolved(c, 0, c->prepare_x, prepare_kernels),
             *finished = convolved(c, 1, c->finish_x, finish_kernels);
@@ -192,7 +192,8 @@ static void halves_swapped(const conv_case *c) {
 }
 
 static void other_sublayer(const conv_case *c) {
-    const df_sublayer other = c->sublayer == DF_SUBLAYER_ATTENTION ? DF_SUBLAYER_MLP : DF_SUBLAYER_ATTENTION;
+    const dflash_sublayer other =
+        c->sublayer == DFLASH_SUBLAYER_ATTENTION ? DFLASH_SUBLAYER_MLP : DFLASH_SUBLAYER_ATTENTION;
     const outside all = run(c, c->layer, other, c->prepare_x, c->finish_x, c->finish_dyn);
     ck_assert_int_gt(all.dyn, c->rows * c->width * 9 / 10);
     ck_assert_int_gt(all.prepare, c->values * 9 / 10);

@@ -12,7 +12,7 @@
 
 enum { MOST_SLOTS = 8, MOST_WIDTH = 512 };
 
-static const df_proposal_options GREEDY = {.temperature = 0};
+static const dflash_proposal_options GREEDY = {.temperature = 0};
 
 /* Rows, logits and the anchor of a group, and the drafter that they are for. */
 typedef struct head_case {
@@ -28,8 +28,8 @@ static void open_case(const vf_file *file, const char *part, const char *name, h
     vc_load(&c->group, &c->model);
     vf_param_int(&c->group, "seed");
     c->n = vf_rows(&c->group, "rows");
-    c->hidden = df_draft_config(c->model.draft)->hidden;
-    c->vocab = df_draft_config(c->model.draft)->vocab;
+    c->hidden = dflash_draft_config(c->model.draft)->hidden;
+    c->vocab = dflash_draft_config(c->model.draft)->vocab;
     ck_assert(c->n >= 2 && c->n <= MOST_SLOTS && c->vocab <= MOST_WIDTH);
     c->rows = vf_floats(&c->group, "rows", (const int64_t[4]){c->n, c->hidden});
     c->logits = NULL;
@@ -50,17 +50,17 @@ static void close_case(head_case *c) {
 /* A proposal with its stages. Release the recording. */
 static void propose(const head_case *c, const float *rows, const float *logits, int32_t anchor, int32_t *token,
                     dp_recording *seen) {
-    df_error err = {0};
+    dflash_error err = {0};
     *seen = (dp_recording){.stage = NULL};
-    df_draft_observe(c->model.draft, dp_recording_observe, seen);
-    const df_status status = df_propose(c->model.draft, NULL, logits, rows, c->n, c->vocab, anchor, &GREEDY,
-                                        &(df_proposal){.token = token}, &err);
-    df_draft_observe(c->model.draft, NULL, NULL);
-    ck_assert_msg(status == DF_OK, "%s: %s", err.code, err.message);
-    ck_assert_int_eq(dp_recording_status(seen, &err), DF_OK);
+    dflash_draft_observe(c->model.draft, dp_recording_observe, seen);
+    const dflash_status status = dflash_propose(c->model.draft, NULL, logits, rows, c->n, c->vocab, anchor, &GREEDY,
+                                                &(dflash_proposal){.token = token}, &err);
+    dflash_draft_observe(c->model.draft, NULL, NULL);
+    ck_assert_msg(status == DFLASH_OK, "%s: %s", err.code, err.message);
+    ck_assert_int_eq(dp_recording_status(seen, &err), DFLASH_OK);
 }
 
-static const dp_recorded *stage_of(const dp_recording *seen, df_stage stage, int rows, int columns) {
+static const dp_recorded *stage_of(const dp_recording *seen, dflash_stage stage, int rows, int columns) {
     const dp_recorded *found = dp_recording_find(seen, stage, -1);
     ck_assert_msg(found != NULL && found->dim[0] == rows &&
                       (columns == 0 ? found->rank == 1 : found->dim[1] == columns),
@@ -114,7 +114,7 @@ static void bound_selector(selector_case *s) {
 
 static void open_selector(const vf_file *file, const char *name, selector_case *s) {
     open_case(file, "selector", name, &s->head);
-    const df_config *config = df_draft_config(s->head.model.draft);
+    const dflash_config *config = dflash_draft_config(s->head.model.draft);
     s->k = config->selector_top_k;
     s->rank = config->selector_rank;
     ck_assert_int_eq(vf_param_int(&s->head.group, "top_k"), s->k);
@@ -148,14 +148,15 @@ static selector_faults run_selector(const selector_case *s, const float *rows, c
     selector_faults f = {0};
     propose(c, rows, logits, anchor, token, &seen);
     const int wide = c->n * s->k;
-    f.hidden = vc_outside(stage_of(&seen, DF_STAGE_SELECT_HIDDEN, c->n, s->rank)->value, s->hidden, s->hidden_bound,
+    f.hidden = vc_outside(stage_of(&seen, DFLASH_STAGE_SELECT_HIDDEN, c->n, s->rank)->value, s->hidden, s->hidden_bound,
                           c->n * s->rank);
-    f.scores = vc_outside(stage_of(&seen, DF_STAGE_SELECT_SCORES, c->n, s->k)->value, s->scores, s->score_bound, wide);
-    const float *values = stage_of(&seen, DF_STAGE_SELECT_TOPK_VALUES, c->n, s->k)->value;
+    f.scores =
+        vc_outside(stage_of(&seen, DFLASH_STAGE_SELECT_SCORES, c->n, s->k)->value, s->scores, s->score_bound, wide);
+    const float *values = stage_of(&seen, DFLASH_STAGE_SELECT_TOPK_VALUES, c->n, s->k)->value;
     for (int i = 0; i < wide; i++)
         f.values += !((double)values[i] >= s->values[i] && (double)values[i] <= s->values[i]);
-    f.ids = different(stage_of(&seen, DF_STAGE_SELECT_TOPK_IDS, c->n, s->k)->integer, s->ids, wide);
-    f.path = different(stage_of(&seen, DF_STAGE_SELECT_PATH, c->n, 0)->integer, s->path, c->n);
+    f.ids = different(stage_of(&seen, DFLASH_STAGE_SELECT_TOPK_IDS, c->n, s->k)->integer, s->ids, wide);
+    f.path = different(stage_of(&seen, DFLASH_STAGE_SELECT_PATH, c->n, 0)->integer, s->path, c->n);
     ck_assert_int_eq(different(token, s->path, c->n), f.path); /* what is shown is what is returned */
     dp_recording_release(&seen);
     return f;
@@ -189,9 +190,9 @@ static void check_selector(const selector_case *s) {
     propose(c, c->rows, c->logits, c->anchor, token, &seen);
     w->successor = w->predecessor;
     w->predecessor = predecessor;
-    ck_assert_int_gt(
-        vc_outside(stage_of(&seen, DF_STAGE_SELECT_SCORES, c->n, s->k)->value, s->scores, s->score_bound, c->n * s->k),
-        c->n * s->k / 2);
+    ck_assert_int_gt(vc_outside(stage_of(&seen, DFLASH_STAGE_SELECT_SCORES, c->n, s->k)->value, s->scores,
+                                s->score_bound, c->n * s->k),
+                     c->n * s->k / 2);
     dp_recording_release(&seen);
 }
 
@@ -238,7 +239,8 @@ typedef struct markov_case {
 static void open_markov(const vf_file *file, const char *name, markov_case *m) {
     head_case *c = &m->head;
     open_case(file, "markov", name, c);
-    ck_assert_str_eq(vf_param_text(&c->group, "head"), df_markov_kind_name(df_draft_config(c->model.draft)->markov));
+    ck_assert_str_eq(vf_param_text(&c->group, "head"),
+                     dflash_markov_kind_name(dflash_draft_config(c->model.draft)->markov));
     m->logits = vf_doubles(&c->group, "markov_logits", (const int64_t[4]){c->n, c->vocab});
     m->token = vf_ints(&c->group, "tokens", (const int64_t[4]){c->n});
     ds_markov_logits(c->model.draft, c->rows, c->logits, c->n, c->vocab, c->anchor, m->token, DS_RIGHT, m->bound);
@@ -255,8 +257,8 @@ static markov_faults run_markov(const markov_case *m, const float *rows, const f
     dp_recording seen;
     int32_t token[MOST_SLOTS];
     propose(c, rows, logits, anchor, token, &seen);
-    const float *values = stage_of(&seen, DF_STAGE_MARKOV_LOGITS, c->n, c->vocab)->value;
-    const int32_t *shown = stage_of(&seen, DF_STAGE_MARKOV_TOKENS, c->n, 0)->integer;
+    const float *values = stage_of(&seen, DFLASH_STAGE_MARKOV_LOGITS, c->n, c->vocab)->value;
+    const int32_t *shown = stage_of(&seen, DFLASH_STAGE_MARKOV_TOKENS, c->n, 0)->integer;
     ck_assert_int_eq(different(shown, token, c->n), 0);
     const int at = first * c->vocab;
     const markov_faults f = {vc_outside(values + at, m->logits + at, m->bound + at, (last - first) * c->vocab),
@@ -267,7 +269,7 @@ static markov_faults run_markov(const markov_case *m, const float *rows, const f
 
 static void check_markov(const markov_case *m) {
     const head_case *c = &m->head;
-    const bool reads_rows = df_draft_config(c->model.draft)->markov != DF_MARKOV_VANILLA;
+    const bool reads_rows = dflash_draft_config(c->model.draft)->markov != DFLASH_MARKOV_VANILLA;
     markov_faults f = run_markov(m, c->rows, c->logits, c->anchor, 0, c->n);
     ck_assert_msg(f.logits + f.tokens == 0, "%s: %d logits and %d tokens disagree", c->group.path, f.logits, f.tokens);
     f = run_markov(m, c->rows, c->logits, (c->anchor + c->vocab / 2) % c->vocab, 0, 1);
@@ -288,10 +290,10 @@ static void check_markov(const markov_case *m) {
 static void check_markov_arithmetic(const markov_case *m) {
     static dp_real wrong[MOST_SLOTS * MOST_WIDTH];
     const head_case *c = &m->head;
-    const df_markov_kind kind = df_draft_config(c->model.draft)->markov;
+    const dflash_markov_kind kind = dflash_draft_config(c->model.draft)->markov;
     for (ds_fault fault = DS_PREV_STAYS_ANCHOR; fault <= DS_BIAS_DROPPED; fault++) {
-        if (fault != DS_PREV_STAYS_ANCHOR && kind == DF_MARKOV_VANILLA) continue;
-        if ((fault == DS_STATE_FORGOTTEN || fault == DS_THIRDS_ROTATED) && kind != DF_MARKOV_RNN) continue;
+        if (fault != DS_PREV_STAYS_ANCHOR && kind == DFLASH_MARKOV_VANILLA) continue;
+        if ((fault == DS_STATE_FORGOTTEN || fault == DS_THIRDS_ROTATED) && kind != DFLASH_MARKOV_RNN) continue;
         ds_markov_logits(c->model.draft, c->rows, c->logits, c->n, c->vocab, c->anchor, m->token, fault, wrong);
         int outside = 0;
         for (int i = c->vocab; i < c->n * c->vocab; i++) {
@@ -306,7 +308,7 @@ static void check_markov_arithmetic(const markov_case *m) {
 START_TEST(markov_heads_agree_with_the_reference_and_faults_do_not) {
     static markov_case m;
     vf_file file;
-    int kinds[DF_MARKOV_RNN + 1] = {0};
+    int kinds[DFLASH_MARKOV_RNN + 1] = {0};
     vf_open(&file);
     dp_h5_names names = vf_cases(&file, "markov", 6);
     for (int i = 0; i < names.count; i++) {
@@ -314,14 +316,14 @@ START_TEST(markov_heads_agree_with_the_reference_and_faults_do_not) {
         check_markov(&m);
         check_markov_arithmetic(&m);
         vf_param_text(&m.head.group, "kind");
-        kinds[df_draft_config(m.head.model.draft)->markov]++;
+        kinds[dflash_draft_config(m.head.model.draft)->markov]++;
         free(m.logits);
         free(m.token);
         close_case(&m.head);
     }
     dp_h5_names_release(&names);
     vf_close(&file);
-    ck_assert(kinds[DF_MARKOV_VANILLA] >= 2 && kinds[DF_MARKOV_GATED] >= 2 && kinds[DF_MARKOV_RNN] >= 2);
+    ck_assert(kinds[DFLASH_MARKOV_VANILLA] >= 2 && kinds[DFLASH_MARKOV_GATED] >= 2 && kinds[DFLASH_MARKOV_RNN] >= 2);
 }
 END_TEST
 
@@ -332,37 +334,40 @@ static void bound_confidence(const head_case *c, const int32_t *prev, dp_real *b
     dp_real in[MOST_WIDTH];
     for (int slot = 0; slot < c->n; slot++) {
         ds_exact(c->rows + slot * c->hidden, c->hidden, in);
-        if (df_draft_config(c->model.draft)->confidence_with_markov) ds_row(&w->markov_w1, prev[slot], in + c->hidden);
+        if (dflash_draft_config(c->model.draft)->confidence_with_markov)
+            ds_row(&w->markov_w1, prev[slot], in + c->hidden);
         ds_product(&w->confidence, w->confidence_bias, in, bound + slot);
     }
 }
 
 static int window_of(const cJSON *policy, int cap, const float *raw, int n) {
     int window = 0;
-    df_error err = {0};
+    dflash_error err = {0};
     const cJSON *threshold = cJSON_GetObjectItemCaseSensitive(policy, "threshold");
     ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(policy, "policy")), "survival");
-    const df_window_options options = {
-        .policy = DF_WINDOW_SURVIVAL, .threshold = (float)cJSON_GetNumberValue(threshold), .cap = cap, .accepted = -1};
-    ck_assert_int_eq(df_verify_window(&options, raw, n, &window, &err), DF_OK);
+    const dflash_window_options options = {.policy = DFLASH_WINDOW_SURVIVAL,
+                                           .threshold = (float)cJSON_GetNumberValue(threshold),
+                                           .cap = cap,
+                                           .accepted = -1};
+    ck_assert_int_eq(dflash_verify_window(&options, raw, n, &window, &err), DFLASH_OK);
     return window;
 }
 
 static void check_confidence(head_case *c) {
     const int64_t slots[4] = {c->n};
-    const df_config *config = df_draft_config(c->model.draft);
+    const dflash_config *config = dflash_draft_config(c->model.draft);
     const cJSON *policies = vf_param(&c->group, "windows");
     const int windows = cJSON_GetArraySize(policies), cap = vf_param_int(&c->group, "cap");
     ck_assert_int_ge(windows, 3);
     double *theirs = vf_doubles(&c->group, "raw", slots);
     int32_t *prev = vf_ints(&c->group, "previous", slots),
             *window = vf_ints(&c->group, "window", (const int64_t[4]){windows});
-    df_error err = {0};
+    dflash_error err = {0};
     dp_real bound[MOST_SLOTS];
     float raw[MOST_SLOTS], other[MOST_SLOTS];
     ck_assert_int_eq(cJSON_IsTrue(vf_param(&c->group, "with_markov")), config->confidence_with_markov);
     bound_confidence(c, prev, bound);
-    ck_assert_int_eq(df_confidence(c->model.draft, c->rows, prev, c->n, raw, &err), DF_OK);
+    ck_assert_int_eq(dflash_confidence(c->model.draft, c->rows, prev, c->n, raw, &err), DFLASH_OK);
     ck_assert_int_eq(vc_outside(raw, theirs, bound, c->n), 0);
     for (int i = 0; i < windows; i++) {
         ck_assert_int_eq(window_of(cJSON_GetArrayItem(policies, i), cap, raw, c->n), window[i]);
@@ -370,11 +375,11 @@ static void check_confidence(head_case *c) {
         ck_assert_int_ne(window_of(cJSON_GetArrayItem(policies, (i + 1) % windows), cap, raw, c->n), window[i]);
     }
     float *rows = rotated(c->rows, c->n, c->hidden);
-    ck_assert_int_eq(df_confidence(c->model.draft, rows, prev, c->n, other, &err), DF_OK);
+    ck_assert_int_eq(dflash_confidence(c->model.draft, rows, prev, c->n, other, &err), DFLASH_OK);
     ck_assert_int_eq(vc_outside(other, theirs, bound, c->n), c->n);
     free(rows);
     for (int i = 0; i < c->n; i++) prev[i] = (prev[i] + 1) % c->vocab;
-    ck_assert_int_eq(df_confidence(c->model.draft, c->rows, prev, c->n, other, &err), DF_OK);
+    ck_assert_int_eq(dflash_confidence(c->model.draft, c->rows, prev, c->n, other, &err), DFLASH_OK);
     ck_assert_int_eq(vc_outside(other, theirs, bound, c->n), config->confidence_with_markov ? c->n : 0);
     free(theirs);
     free(prev);
@@ -390,7 +395,7 @@ START_TEST(confidence_agrees_with_the_reference_and_faults_do_not) {
     for (int i = 0; i < names.count; i++) {
         open_case(&file, "confidence", names.name[i], &c);
         check_confidence(&c);
-        if (df_draft_config(c.model.draft)->confidence_with_markov)
+        if (dflash_draft_config(c.model.draft)->confidence_with_markov)
             with++;
         else
             without++;

@@ -16,22 +16,22 @@
 #include <string.h>
 
 static const char *const MODES[] = {"stored", "f32", "bf16", "q8_0", "q4_0", "mixed", "fc"};
-enum { MODE_COUNT = 7, FIRST_QUANTISED = DF_PRECISION_Q8_0 };
+enum { MODE_COUNT = 7, FIRST_QUANTISED = DFLASH_PRECISION_Q8_0 };
 
-static df_engine *engine;
+static dflash_engine *engine;
 static char folder[TF_PATH_MAX], model_path[TF_PATH_MAX + 32], config_path[TF_PATH_MAX + 32];
-static df_error err;
+static dflash_error err;
 
 static void setup(void) {
-    const df_engine_options options = {.threads = 2, .poison_scratch = true};
-    ck_assert_int_eq(df_engine_create(&options, &engine, &err), DF_OK);
+    const dflash_engine_options options = {.threads = 2, .poison_scratch = true};
+    ck_assert_int_eq(dflash_engine_create(&options, &engine, &err), DFLASH_OK);
     tf_make_dir(folder);
     snprintf(model_path, sizeof model_path, "%s/model.safetensors", folder);
     snprintf(config_path, sizeof config_path, "%s/config.json", folder);
 }
 
 static void teardown(void) {
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
     tf_remove_dir(folder);
 }
 
@@ -39,9 +39,9 @@ static void teardown(void) {
 
 START_TEST(every_mode_is_known_by_its_name) {
     for (int i = 0; i < MODE_COUNT; i++) {
-        df_precision parsed = (df_precision)99;
-        ck_assert_str_eq(df_precision_name((df_precision)i), MODES[i]);
-        ck_assert(df_precision_parse(MODES[i], &parsed));
+        dflash_precision parsed = (dflash_precision)99;
+        ck_assert_str_eq(dflash_precision_name((dflash_precision)i), MODES[i]);
+        ck_assert(dflash_precision_parse(MODES[i], &parsed));
         ck_assert_int_eq((int)parsed, i);
     }
 }
@@ -50,23 +50,23 @@ END_TEST
 START_TEST(a_name_that_no_mode_has_is_not_parsed) {
     const char *const wrong[] = {"", "f16", "F32", "q8_0 ", "q8", "q5_0", "q8_0,fc", "store", "?"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        df_precision parsed = DF_PRECISION_FC;
-        ck_assert_msg(!df_precision_parse(wrong[i], &parsed), "\"%s\" was taken for %s", wrong[i],
-                      df_precision_name(parsed));
-        ck_assert_int_eq(parsed, DF_PRECISION_FC);
+        dflash_precision parsed = DFLASH_PRECISION_FC;
+        ck_assert_msg(!dflash_precision_parse(wrong[i], &parsed), "\"%s\" was taken for %s", wrong[i],
+                      dflash_precision_name(parsed));
+        ck_assert_int_eq(parsed, DFLASH_PRECISION_FC);
     }
 }
 END_TEST
 
 START_TEST(a_mode_outside_the_enumeration_is_refused) {
-    df_draft *draft;
-    const df_precision wrong[] = {(df_precision)MODE_COUNT, (df_precision)-1};
+    dflash_draft *draft;
+    const dflash_precision wrong[] = {(dflash_precision)MODE_COUNT, (dflash_precision)-1};
     for (size_t i = 0; i < 2; i++) {
-        ck_assert_int_eq(df_draft_load_as(engine, "fixtures/small/tiny-plain", wrong[i], &draft, &err),
-                         DF_ERR_ARGUMENT);
+        ck_assert_int_eq(dflash_draft_load_as(engine, "fixtures/small/tiny-plain", wrong[i], &draft, &err),
+                         DFLASH_ERR_ARGUMENT);
         ck_assert_str_eq(err.code, "precision.mode");
         ck_assert_ptr_null(draft);
-        ck_assert_str_eq(df_precision_name(wrong[i]), "?");
+        ck_assert_str_eq(dflash_precision_name(wrong[i]), "?");
     }
 }
 END_TEST
@@ -110,33 +110,33 @@ static int table_row(const char *name) {
 }
 
 /* Three models whose rows are whole blocks and that have every kind of matrix between them. */
-static df_config model_config(int variant) {
-    df_config config = {.family = variant == 0 ? DF_FAMILY_DFLASH2 : DF_FAMILY_DSPARK,
-                        .hidden = 64,
-                        .n_heads = 6,
-                        .n_kv_heads = 2,
-                        .head_dim = 16,
-                        .intermediate = 96,
-                        .n_layers = 2,
-                        .vocab = 40,
-                        .n_taps = 3,
-                        .attention_bias = variant == 1,
-                        .conv_kernel = 2,
-                        .conv_group = 16,
-                        .selector_rank = 32,
-                        .markov = variant == 1 ? DF_MARKOV_GATED : DF_MARKOV_RNN,
-                        .markov_rank = 32,
-                        .confidence = true,
-                        .confidence_with_markov = variant == 1};
+static dflash_config model_config(int variant) {
+    dflash_config config = {.family = variant == 0 ? DFLASH_FAMILY_DFLASH2 : DFLASH_FAMILY_DSPARK,
+                            .hidden = 64,
+                            .n_heads = 6,
+                            .n_kv_heads = 2,
+                            .head_dim = 16,
+                            .intermediate = 96,
+                            .n_layers = 2,
+                            .vocab = 40,
+                            .n_taps = 3,
+                            .attention_bias = variant == 1,
+                            .conv_kernel = 2,
+                            .conv_group = 16,
+                            .selector_rank = 32,
+                            .markov = variant == 1 ? DFLASH_MARKOV_GATED : DFLASH_MARKOV_RNN,
+                            .markov_rank = 32,
+                            .confidence = true,
+                            .confidence_with_markov = variant == 1};
     return config;
 }
 
 /* The tensors that the config calls for, with default values. */
-static tf_file *model_file(const df_config *config, const char *dtype) {
+static tf_file *model_file(const dflash_config *config, const char *dtype) {
     df_weights weights = {.layer = calloc((size_t)config->n_layers, sizeof(df_layer_weights))};
     df_slot *slots;
     int count;
-    ck_assert_msg(df_census_list(config, &weights, &slots, &count, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(df_census_list(config, &weights, &slots, &count, &err) == DFLASH_OK, "%s", err.message);
     tf_file *file = tf_new();
     for (int i = 0; i < count; i++) tf_add(file, slots[i].name, dtype, slots[i].rank, slots[i].dim, NULL);
     free(slots);
@@ -164,18 +164,19 @@ static void expect_row(const df_matrix *matrix, const char *name, int64_t row) {
 START_TEST(each_mode_holds_each_matrix_in_the_width_of_the_table) {
     df_pool *pool;
     bool seen[TABLE_ROWS] = {false};
-    ck_assert_int_eq(df_pool_create(3, &pool, &err), DF_OK);
+    ck_assert_int_eq(df_pool_create(3, &pool, &err), DFLASH_OK);
     for (int variant = 0; variant < 3; variant++) {
-        const df_config config = model_config(variant);
+        const dflash_config config = model_config(variant);
         tf_file *file = model_file(&config, "F16");
         tf_write(file, model_path);
         for (int mode = 0; mode < MODE_COUNT; mode++) {
             df_weights weights;
             df_slot *slots;
             int count;
-            ck_assert_msg(df_weights_load_as(model_path, &config, (df_precision)mode, pool, &weights, &err) == DF_OK,
+            ck_assert_msg(df_weights_load_as(model_path, &config, (dflash_precision)mode, pool, &weights, &err) ==
+                              DFLASH_OK,
                           "%s", err.message);
-            ck_assert_int_eq(df_census_list(&config, &weights, &slots, &count, &err), DF_OK);
+            ck_assert_int_eq(df_census_list(&config, &weights, &slots, &count, &err), DFLASH_OK);
             size_t bytes = 0;
             for (int i = 0; i < count; i++) {
                 const df_matrix *matrix = slots[i].matrix;
@@ -192,7 +193,7 @@ START_TEST(each_mode_holds_each_matrix_in_the_width_of_the_table) {
                 bytes += (size_t)matrix->out * df_row_bytes(matrix->dtype, matrix->in);
             }
             ck_assert_uint_eq(weights.bytes, bytes);
-            ck_assert((weights.converted == NULL) == (mode == DF_PRECISION_STORED));
+            ck_assert((weights.converted == NULL) == (mode == DFLASH_PRECISION_STORED));
             free(slots);
             df_weights_release(&weights);
         }
@@ -204,11 +205,11 @@ START_TEST(each_mode_holds_each_matrix_in_the_width_of_the_table) {
 END_TEST
 
 START_TEST(a_matrix_already_in_the_modes_width_stays_in_the_file) {
-    const df_config config = model_config(0);
+    const dflash_config config = model_config(0);
     tf_file *file = model_file(&config, "BF16");
     tf_write(file, model_path);
     df_weights weights;
-    ck_assert_int_eq(df_weights_load_as(model_path, &config, DF_PRECISION_BF16, NULL, &weights, &err), DF_OK);
+    ck_assert_int_eq(df_weights_load_as(model_path, &config, DFLASH_PRECISION_BF16, NULL, &weights, &err), DFLASH_OK);
     ck_assert_ptr_null(weights.converted);
     ck_assert_ptr_eq(weights.fc.data, df_safetensors_find(weights.file, "fc.weight")->data);
     df_weights_release(&weights);
@@ -217,14 +218,15 @@ START_TEST(a_matrix_already_in_the_modes_width_stays_in_the_file) {
 END_TEST
 
 START_TEST(the_bytes_held_do_not_depend_on_the_number_of_threads) {
-    const df_config config = model_config(2);
+    const dflash_config config = model_config(2);
     tf_file *file = model_file(&config, "F32");
     tf_write(file, model_path);
     df_weights weights[2];
     for (int i = 0; i < 2; i++) {
         df_pool *pool;
-        ck_assert_int_eq(df_pool_create(1 + 4 * i, &pool, &err), DF_OK);
-        ck_assert_int_eq(df_weights_load_as(model_path, &config, DF_PRECISION_Q4_0, pool, &weights[i], &err), DF_OK);
+        ck_assert_int_eq(df_pool_create(1 + 4 * i, &pool, &err), DFLASH_OK);
+        ck_assert_int_eq(df_weights_load_as(model_path, &config, DFLASH_PRECISION_Q4_0, pool, &weights[i], &err),
+                         DFLASH_OK);
         df_pool_destroy(pool);
     }
     for (int i = 0; i < 2; i++) {
@@ -241,22 +243,22 @@ END_TEST
 /* ---- Memory ---- */
 
 /* Bytes of a published geometry in a mode, stored as bf16; vectors as float32. */
-static double geometry_bytes(const char *name, df_precision mode) {
+static double geometry_bytes(const char *name, dflash_precision mode) {
     char path[256];
-    df_config config;
+    dflash_config config;
     df_slot *slots;
     int count;
     snprintf(path, sizeof path, "fixtures/configs/%s/config.json", name);
-    ck_assert_msg(df_config_read(path, &config, &err) == DF_OK, "%s", err.message);
+    ck_assert_msg(dflash_config_read(path, &config, &err) == DFLASH_OK, "%s", err.message);
     df_weights weights = {.layer = calloc((size_t)config.n_layers, sizeof(df_layer_weights))};
-    ck_assert_int_eq(df_census_list(&config, &weights, &slots, &count, &err), DF_OK);
+    ck_assert_int_eq(df_census_list(&config, &weights, &slots, &count, &err), DFLASH_OK);
     double bytes = 0;
     for (int i = 0; i < count; i++) {
         int64_t rows = 1;
         for (int d = 0; d + 1 < slots[i].rank; d++) rows *= slots[i].dim[d];
         const int64_t in = slots[i].dim[slots[i].rank - 1];
         const df_dtype held = slots[i].matrix == NULL ? DF_F32 : df_precision_dtype(mode, slots[i].name, DF_BF16);
-        ck_assert_int_eq(df_precision_check_rows(mode, path, slots[i].name, held, in, &err), DF_OK);
+        ck_assert_int_eq(df_precision_check_rows(mode, path, slots[i].name, held, in, &err), DFLASH_OK);
         bytes += (double)rows * (double)df_row_bytes(held, in);
     }
     free(slots);
@@ -264,53 +266,53 @@ static double geometry_bytes(const char *name, df_precision mode) {
     return bytes;
 }
 
-/* Codebooks keep the file's width: a small drafter of a large vocabulary is the exception to the two bars. */
+/* Codebooks keep the file's width: a small drafter of a large vocabulary is the exception to the two limits. */
 START_TEST(quantised_modes_take_the_share_of_memory_that_was_promised) {
     static const struct {
         const char *name;
-        double q8_0, q4_0; /* bars */
-    } bars[] = {{"qwen3-4b-dflash", 0.60, 0.36},         {"qwen36-27b-dflash", 0.60, 0.36},
-                {"qwen36-35b-a3b-dflash", 0.60, 0.36},   {"gemma4-31b-dflash", 0.60, 0.36},
-                {"alpamayo-dflash", 0.60, 0.36},         {"qwen3-4b-dspark", 0.60, 0.36},
-                {"qwen3-8b-dspark", 0.60, 0.36},         {"qwen38-27b-dspark-yarn", 0.60, 0.36},
-                {"kimi-k3-dspark", 0.60, 0.36},          {"glm52-dspark", 0.60, 0.36},
-                {"qwen38-27b-dflash2", 0.60, 0.36},      {"muse-glimmer-30b-dflash2", 0.60, 0.36},
-                {"glm53-flash-dflash2", 0.60, 0.36},     {"qwen36-35b-a3b-dflash2", 0.65, 0.46},
-                {"atlas-flash-next-dflash2", 0.62, 0.42}};
-    for (size_t i = 0; i < sizeof bars / sizeof *bars; i++) {
-        const double whole = geometry_bytes(bars[i].name, DF_PRECISION_BF16);
-        const double q8_0 = geometry_bytes(bars[i].name, DF_PRECISION_Q8_0) / whole;
-        const double q4_0 = geometry_bytes(bars[i].name, DF_PRECISION_Q4_0) / whole;
-        ck_assert_msg(q8_0 < bars[i].q8_0 && q8_0 > 0.53, "%s: q8_0 takes %.4f of bf16", bars[i].name, q8_0);
-        ck_assert_msg(q4_0 < bars[i].q4_0 && q4_0 > 0.28, "%s: q4_0 takes %.4f of bf16", bars[i].name, q4_0);
+        double q8_0, q4_0; /* limits */
+    } limits[] = {{"qwen3-4b-dflash", 0.60, 0.36},         {"qwen36-27b-dflash", 0.60, 0.36},
+                  {"qwen36-35b-a3b-dflash", 0.60, 0.36},   {"gemma4-31b-dflash", 0.60, 0.36},
+                  {"alpamayo-dflash", 0.60, 0.36},         {"qwen3-4b-dspark", 0.60, 0.36},
+                  {"qwen3-8b-dspark", 0.60, 0.36},         {"qwen38-27b-dspark-yarn", 0.60, 0.36},
+                  {"kimi-k3-dspark", 0.60, 0.36},          {"glm52-dspark", 0.60, 0.36},
+                  {"qwen38-27b-dflash2", 0.60, 0.36},      {"muse-glimmer-30b-dflash2", 0.60, 0.36},
+                  {"glm53-flash-dflash2", 0.60, 0.36},     {"qwen36-35b-a3b-dflash2", 0.65, 0.46},
+                  {"atlas-flash-next-dflash2", 0.62, 0.42}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const double whole = geometry_bytes(limits[i].name, DFLASH_PRECISION_BF16);
+        const double q8_0 = geometry_bytes(limits[i].name, DFLASH_PRECISION_Q8_0) / whole;
+        const double q4_0 = geometry_bytes(limits[i].name, DFLASH_PRECISION_Q4_0) / whole;
+        ck_assert_msg(q8_0 < limits[i].q8_0 && q8_0 > 0.53, "%s: q8_0 takes %.4f of bf16", limits[i].name, q8_0);
+        ck_assert_msg(q4_0 < limits[i].q4_0 && q4_0 > 0.28, "%s: q4_0 takes %.4f of bf16", limits[i].name, q4_0);
     }
 }
 END_TEST
 
 /* ---- Refusals ---- */
 
-static void refuse(const df_config *config, df_precision mode, const char *code, const char *word) {
+static void refuse(const dflash_config *config, dflash_precision mode, const char *code, const char *word) {
     df_weights weights;
     err.message[0] = '\0';
-    ck_assert_int_eq(df_weights_load_as(model_path, config, mode, engine->pool, &weights, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(df_weights_load_as(model_path, config, mode, engine->pool, &weights, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, code);
     ck_assert_msg(strstr(err.message, word) != NULL, "\"%s\" does not mention %s", err.message, word);
     ck_assert(weights.file == NULL && weights.converted == NULL && weights.layer == NULL);
 }
 
 START_TEST(rows_that_are_not_whole_blocks_refuse_the_quantised_modes_alone) {
-    df_config config = model_config(2);
+    dflash_config config = model_config(2);
     config.intermediate = 100; /* rows of down_proj; every other row is whole */
     tf_file *file = model_file(&config, "BF16");
     tf_write(file, model_path);
     for (int mode = 0; mode < MODE_COUNT; mode++) {
         df_weights weights;
         if (mode >= FIRST_QUANTISED) {
-            refuse(&config, (df_precision)mode, "precision.block", "layers.0.mlp.down_proj.weight");
+            refuse(&config, (dflash_precision)mode, "precision.block", "layers.0.mlp.down_proj.weight");
             continue;
         }
-        ck_assert_int_eq(df_weights_load_as(model_path, &config, (df_precision)mode, engine->pool, &weights, &err),
-                         DF_OK);
+        ck_assert_int_eq(df_weights_load_as(model_path, &config, (dflash_precision)mode, engine->pool, &weights, &err),
+                         DFLASH_OK);
         df_weights_release(&weights);
     }
     tf_free(file);
@@ -318,25 +320,25 @@ START_TEST(rows_that_are_not_whole_blocks_refuse_the_quantised_modes_alone) {
 END_TEST
 
 START_TEST(a_markov_rank_that_is_not_whole_blocks_refuses_even_where_the_rest_is_bf16) {
-    df_config config = model_config(1);
+    dflash_config config = model_config(1);
     config.markov_rank = 48;
     tf_file *file = model_file(&config, "BF16");
     tf_write(file, model_path);
-    refuse(&config, DF_PRECISION_MIXED, "precision.block", "markov_w2");
+    refuse(&config, DFLASH_PRECISION_MIXED, "precision.block", "markov_w2");
     tf_free(file);
 }
 END_TEST
 
 /* A value at [1, 35] of q_proj in an F32 file. */
-static void overflow_case(float value, df_precision mode, bool fits) {
-    const df_config config = model_config(2);
+static void overflow_case(float value, dflash_precision mode, bool fits) {
+    const dflash_config config = model_config(2);
     const char *name = "layers.1.self_attn.q_proj.weight";
     tf_file *file = model_file(&config, "F32");
     tf_set_bits(tf_get(file, name), 64 + 35, df_f32_to_bits(value));
     tf_write(file, model_path);
     if (fits) {
         df_weights weights;
-        ck_assert_msg(df_weights_load_as(model_path, &config, mode, engine->pool, &weights, &err) == DF_OK, "%s",
+        ck_assert_msg(df_weights_load_as(model_path, &config, mode, engine->pool, &weights, &err) == DFLASH_OK, "%s",
                       err.message);
         df_weights_release(&weights);
     } else {
@@ -348,37 +350,37 @@ static void overflow_case(float value, df_precision mode, bool fits) {
 
 START_TEST(a_value_that_the_mode_cannot_hold_is_refused_by_name) {
     const float most = df_bits_to_f32(0x7f7f7fffu); /* the last that rounds to a finite bf16 */
-    overflow_case(most, DF_PRECISION_BF16, true);
-    overflow_case(nextafterf(most, INFINITY), DF_PRECISION_BF16, false);
-    overflow_case(-FLT_MAX, DF_PRECISION_MIXED, false);
-    overflow_case(-FLT_MAX, DF_PRECISION_F32, true);
-    overflow_case(nextafterf(65520.0f * 127, 0), DF_PRECISION_Q8_0, true);
-    overflow_case(-65520.0f * 127, DF_PRECISION_Q8_0, false);
-    overflow_case(-65520.0f * 127, DF_PRECISION_FC, false);
-    overflow_case(65520.0f * 127, DF_PRECISION_BF16, true);
-    overflow_case(nextafterf(65520.0f * 8, 0), DF_PRECISION_Q4_0, true);
-    overflow_case(65520.0f * 8, DF_PRECISION_Q4_0, false);
-    overflow_case(65520.0f * 8, DF_PRECISION_Q8_0, true);
+    overflow_case(most, DFLASH_PRECISION_BF16, true);
+    overflow_case(nextafterf(most, INFINITY), DFLASH_PRECISION_BF16, false);
+    overflow_case(-FLT_MAX, DFLASH_PRECISION_MIXED, false);
+    overflow_case(-FLT_MAX, DFLASH_PRECISION_F32, true);
+    overflow_case(nextafterf(65520.0f * 127, 0), DFLASH_PRECISION_Q8_0, true);
+    overflow_case(-65520.0f * 127, DFLASH_PRECISION_Q8_0, false);
+    overflow_case(-65520.0f * 127, DFLASH_PRECISION_FC, false);
+    overflow_case(65520.0f * 127, DFLASH_PRECISION_BF16, true);
+    overflow_case(nextafterf(65520.0f * 8, 0), DFLASH_PRECISION_Q4_0, true);
+    overflow_case(65520.0f * 8, DFLASH_PRECISION_Q4_0, false);
+    overflow_case(65520.0f * 8, DFLASH_PRECISION_Q8_0, true);
 }
 END_TEST
 
 START_TEST(of_two_values_that_do_not_fit_the_first_is_named) {
-    const df_config config = model_config(0);
+    const dflash_config config = model_config(0);
     tf_file *file = model_file(&config, "F32");
     tf_set_bits(tf_get(file, "fc.weight"), 63 * 192 + 7, df_f32_to_bits(FLT_MAX));
     tf_set_bits(tf_get(file, "fc.weight"), 5 * 192 + 191, df_f32_to_bits(FLT_MAX));
     tf_write(file, model_path);
-    refuse(&config, DF_PRECISION_BF16, "precision.overflow", "[5, 191]");
+    refuse(&config, DFLASH_PRECISION_BF16, "precision.overflow", "[5, 191]");
     tf_free(file);
 }
 END_TEST
 
 START_TEST(a_weight_that_is_not_finite_is_refused_before_it_is_converted) {
-    const df_config config = model_config(0);
+    const dflash_config config = model_config(0);
     tf_file *file = model_file(&config, "F32");
     tf_set_bits(tf_get(file, "layers.0.mlp.up_proj.weight"), 11, 0x7fc00000u);
     tf_write(file, model_path);
-    refuse(&config, DF_PRECISION_Q8_0, "weights.nonfinite", "layers.0.mlp.up_proj.weight");
+    refuse(&config, DFLASH_PRECISION_Q8_0, "weights.nonfinite", "layers.0.mlp.up_proj.weight");
     tf_free(file);
 }
 END_TEST

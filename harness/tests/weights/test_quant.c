@@ -211,19 +211,19 @@ END_TEST
 
 enum { OUT = 37, MOST_IN = 416, MOST_ROWS = 33 }; /* outputs that fill no tile; 13 blocks */
 
-static void multiply(df_isa isa, int threads, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                     bool *ran) {
-    df_error err;
-    df_engine *engine;
-    const df_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = true};
-    const df_status status = df_engine_create(&options, &engine, &err);
-    *ran = status == DF_OK;
+static void multiply(dflash_isa isa, int threads, const df_matrix *w, const float *bias, const float *x, int rows,
+                     float *y, bool *ran) {
+    dflash_error err;
+    dflash_engine *engine;
+    const dflash_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = true};
+    const dflash_status status = dflash_engine_create(&options, &engine, &err);
+    *ran = status == DFLASH_OK;
     if (!*ran) {
         ck_assert_str_eq(err.code, "engine.isa"); /* this processor lacks it */
         return;
     }
-    ck_assert_msg(engine->ops->matmul(engine, w, bias, x, rows, y, &err) == DF_OK, "%s", err.message);
-    df_engine_destroy(engine);
+    ck_assert_msg(engine->ops->matmul(engine, w, bias, x, rows, y, &err) == DFLASH_OK, "%s", err.message);
+    dflash_engine_destroy(engine);
 }
 
 START_TEST(a_product_with_blocks_is_that_with_the_decoded_matrix_to_the_bit) {
@@ -243,9 +243,9 @@ START_TEST(a_product_with_blocks_is_that_with_the_decoded_matrix_to_the_bit) {
             const df_matrix narrow = {FORMATS[f].dtype, OUT, in, blocks}, plain = {DF_F32, OUT, in, wide};
             for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
                 bool ran;
-                multiply(DF_ISA_GENERIC, 1, &plain, bias, x, rows[r], expected, &ran);
+                multiply(DFLASH_ISA_GENERIC, 1, &plain, bias, x, rows[r], expected, &ran);
                 ck_assert(ran);
-                for (df_isa isa = DF_ISA_GENERIC; isa <= DF_ISA_AVX512; isa++) {
+                for (dflash_isa isa = DFLASH_ISA_GENERIC; isa <= DFLASH_ISA_AVX512; isa++) {
                     multiply(isa, 2, &narrow, bias, x, rows[r], actual, &ran);
                     if (!ran) continue;
                     ck_assert_mem_eq(actual, expected, (size_t)rows[r] * OUT * sizeof(float));

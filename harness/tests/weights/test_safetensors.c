@@ -105,34 +105,34 @@ END_TEST
 
 START_TEST(an_error_record_is_optional) {
     df_safetensors *opened = NULL;
-    ck_assert_int_eq(df_safetensors_open(st_path, &opened, NULL), DF_ERR_IO);
+    ck_assert_int_eq(df_safetensors_open(st_path, &opened, NULL), DFLASH_ERR_IO);
     st_refuse_header("{]", 0, "safetensors.header.json", NULL);
-    ck_assert_int_eq(df_safetensors_open(st_path, &opened, NULL), DF_ERR_REFUSED);
+    ck_assert_int_eq(df_safetensors_open(st_path, &opened, NULL), DFLASH_ERR_REFUSED);
     ck_assert_ptr_null(opened);
 }
 END_TEST
 
 /* ---- Files that are not there or are no files -------------------------------------------------------------------- */
 
-START_TEST(a_missing_file_is_an_io_error) { st_expect(DF_ERR_IO, "safetensors.open", "No such file"); }
+START_TEST(a_missing_file_is_an_io_error) { st_expect(DFLASH_ERR_IO, "safetensors.open", "No such file"); }
 END_TEST
 
 START_TEST(a_directory_is_refused) {
     snprintf(st_path, sizeof st_path, "%s", st_dir);
-    st_expect(DF_ERR_IO, "safetensors.open", "a directory");
+    st_expect(DFLASH_ERR_IO, "safetensors.open", "a directory");
 }
 END_TEST
 
 START_TEST(a_path_through_a_file_is_an_io_error) {
     st_write_bytes("x", 1);
     snprintf(st_path, sizeof st_path, "%s/model.safetensors/more", st_dir);
-    st_expect(DF_ERR_IO, "safetensors.open", "Not a directory");
+    st_expect(DFLASH_ERR_IO, "safetensors.open", "Not a directory");
 }
 END_TEST
 
 START_TEST(a_pipe_is_refused_without_waiting_for_a_writer) {
     ck_assert_int_eq(mkfifo(st_path, 0600), 0);
-    st_expect(DF_ERR_IO, "safetensors.open", "pipe");
+    st_expect(DFLASH_ERR_IO, "safetensors.open", "pipe");
 }
 END_TEST
 
@@ -143,11 +143,11 @@ START_TEST(an_unreadable_file_is_an_io_error) {
     /* root may read anything, so be somebody else for a moment */
     const bool root = geteuid() == 0;
     if (root) ck_assert_int_eq(seteuid(65534), 0);
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     df_safetensors *opened = NULL;
-    const df_status status = df_safetensors_open(st_path, &opened, &err);
+    const dflash_status status = df_safetensors_open(st_path, &opened, &err);
     if (root) ck_assert_int_eq(seteuid(0), 0);
-    ck_assert_int_eq(status, DF_ERR_IO);
+    ck_assert_int_eq(status, DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "safetensors.open");
     ck_assert_ptr_nonnull(strstr(err.message, "Permission denied"));
 }
@@ -158,7 +158,7 @@ START_TEST(files_of_0_to_7_bytes_are_refused_by_size) {
         char word[32];
         snprintf(word, sizeof word, "has %zu bytes", bytes);
         st_write_bytes("\2\0\0\0\0\0\0", bytes);
-        st_expect(DF_ERR_REFUSED, "safetensors.size", word);
+        st_expect(DFLASH_ERR_REFUSED, "safetensors.size", word);
     }
 }
 END_TEST
@@ -190,10 +190,10 @@ END_TEST
 START_TEST(a_header_above_100_megabytes_is_refused_even_when_the_file_is_larger) {
     st_write_bytes("\1\341\365\5\0\0\0\0{", 9); /* 100,000,001 */
     ck_assert_int_eq(truncate(st_path, 100000100), 0);
-    st_expect(DF_ERR_REFUSED, "safetensors.header.length", "100000001");
+    st_expect(DFLASH_ERR_REFUSED, "safetensors.header.length", "100000001");
     st_write_bytes("\0\341\365\5\0\0\0\0{", 9); /* 100,000,000: the length is allowed, the zeros are not JSON */
     ck_assert_int_eq(truncate(st_path, 100000100), 0);
-    st_expect(DF_ERR_REFUSED, "safetensors.header.json", "byte 1 ");
+    st_expect(DFLASH_ERR_REFUSED, "safetensors.header.json", "byte 1 ");
 }
 END_TEST
 
@@ -220,7 +220,7 @@ START_TEST(every_truncation_of_a_valid_file_gets_the_refusal_of_its_place) {
     const size_t data_start = 8 + ((size_t)whole[0] | (size_t)whole[1] << 8);
     for (size_t keep = 0; keep < bytes; keep++) {
         st_write_bytes(whole, keep);
-        st_expect(DF_ERR_REFUSED,
+        st_expect(DFLASH_ERR_REFUSED,
                   keep < 8            ? "safetensors.size"
                   : keep < data_start ? "safetensors.header.length"
                                       : "safetensors.offsets",
@@ -308,7 +308,7 @@ static void expect_tiling(const df_safetensors *opened, const unsigned char *byt
     for (int i = 0; i < df_safetensors_count(opened); i++) {
         const df_tensor *tensor = df_safetensors_at(opened, i);
         size_t expected = 1;
-        ck_assert(tensor->rank >= 0 && tensor->rank <= DF_TENSOR_RANK);
+        ck_assert(tensor->rank >= 0 && tensor->rank <= DFLASH_TENSOR_RANK);
         for (int d = 0; d < tensor->rank; d++) expected *= (size_t)tensor->dim[d];
         ck_assert_int_eq(tensor->count, (int64_t)expected);
         ck_assert_uint_eq(tensor->bytes * 8, expected * (size_t)tensor->type->bits);
@@ -334,14 +334,14 @@ START_TEST(every_changed_byte_of_a_header_is_refused_or_leaves_a_sound_file) {
             bytes[at] = (unsigned char)(kept ^ (change == 8 ? 0xff : 1 << change));
             st_write_bytes(bytes, size);
             df_safetensors *opened = NULL;
-            df_error err = {.status = DF_OK};
-            const df_status status = df_safetensors_open(st_path, &opened, &err);
-            if (status == DF_OK) {
+            dflash_error err = {.status = DFLASH_OK};
+            const dflash_status status = df_safetensors_open(st_path, &opened, &err);
+            if (status == DFLASH_OK) {
                 expect_tiling(opened, bytes, size);
                 df_safetensors_close(opened);
                 accepted++;
             } else {
-                ck_assert_int_eq(status, DF_ERR_REFUSED);
+                ck_assert_int_eq(status, DFLASH_ERR_REFUSED);
                 ck_assert_int_eq(strncmp(err.code, "safetensors.", 12), 0);
                 ck_assert_ptr_null(opened);
                 refused++;

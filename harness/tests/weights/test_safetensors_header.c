@@ -52,7 +52,7 @@ START_TEST(a_zero_character_cannot_end_a_name_early) {
     st_refuse_header(ENTRY("a\\u0000b", GOOD), 4, "safetensors.header.json", "zero character");
     const char raw[] = "\50\0\0\0\0\0\0\0{\"a\0b\":1}                               ";
     st_write_bytes(raw, sizeof raw - 1);
-    st_expect(DF_ERR_REFUSED, "safetensors.header.json", "control character in a string");
+    st_expect(DFLASH_ERR_REFUSED, "safetensors.header.json", "control character in a string");
 }
 END_TEST
 
@@ -163,7 +163,7 @@ START_TEST(every_dtype_of_the_format_is_sized_and_only_ours_can_be_used) {
                   {"F8_E8M0", 8, false}, {"F8_E4M3FNUZ", 8, false}, {"F8_E5M2FNUZ", 8, false}, {"F6_E2M3", 6, false},
                   {"F6_E3M2", 6, false}, {"F4", 4, false}};
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        df_error err = {.status = DF_OK};
+        dflash_error err = {.status = DFLASH_OK};
         const int bytes = 8 * dtypes[i].bits / 8; /* of 2 x 4 elements */
         write_one(dtypes[i].name, "2,4", bytes);
         df_safetensors *opened = st_open();
@@ -171,20 +171,20 @@ START_TEST(every_dtype_of_the_format_is_sized_and_only_ours_can_be_used) {
         ck_assert_str_eq(tensor->type->name, dtypes[i].name);
         ck_assert_uint_eq(tensor->bytes, (size_t)bytes);
         ck_assert_int_eq(tensor->count, 8);
-        ck_assert_int_eq(df_safetensors_usable(opened, tensor, &err), dtypes[i].ours ? DF_OK : DF_ERR_REFUSED);
+        ck_assert_int_eq(df_safetensors_usable(opened, tensor, &err), dtypes[i].ours ? DFLASH_OK : DFLASH_ERR_REFUSED);
         if (!dtypes[i].ours) ck_assert_str_eq(err.code, "safetensors.dtype");
         df_safetensors_close(opened);
         write_one(dtypes[i].name, "2,4", bytes - 1);
-        st_expect(DF_ERR_REFUSED, "safetensors.offsets", "needs");
+        st_expect(DFLASH_ERR_REFUSED, "safetensors.offsets", "needs");
     }
 }
 END_TEST
 
 START_TEST(elements_that_do_not_fill_their_last_byte_are_refused) {
     write_one("F4", "3", 2);
-    st_expect(DF_ERR_REFUSED, "safetensors.shape", "takes 12 bits; expected whole bytes");
+    st_expect(DFLASH_ERR_REFUSED, "safetensors.shape", "takes 12 bits; expected whole bytes");
     write_one("F6_E2M3", "2,3", 5);
-    st_expect(DF_ERR_REFUSED, "safetensors.shape", "takes 36 bits");
+    st_expect(DFLASH_ERR_REFUSED, "safetensors.shape", "takes 36 bits");
 }
 END_TEST
 

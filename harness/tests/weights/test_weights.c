@@ -104,15 +104,15 @@ START_TEST(a_dspark_checkpoint_binds_every_head) {
         ws_make_variant(variant);
         df_weights weights = ws_load();
         expect_backbone(&weights);
-        if (ws_config.markov != DF_MARKOV_NONE) {
+        if (ws_config.markov != DFLASH_MARKOV_NONE) {
             expect_matrix(&weights, &weights.markov_w1, "markov_head.markov_w1.weight");
             expect_matrix(&weights, &weights.markov_w2, "markov_head.markov_w2.weight");
         }
-        if (ws_config.markov == DF_MARKOV_GATED) {
+        if (ws_config.markov == DFLASH_MARKOV_GATED) {
             expect_matrix(&weights, &weights.markov_gate, "markov_head.gate_proj.weight");
             expect_vector(weights.markov_gate_bias, "markov_head.gate_proj.bias");
         }
-        if (ws_config.markov == DF_MARKOV_RNN) {
+        if (ws_config.markov == DFLASH_MARKOV_RNN) {
             expect_matrix(&weights, &weights.markov_joint, "markov_head.joint_proj.weight");
             expect_vector(weights.markov_joint_bias, "markov_head.joint_proj.bias");
         }
@@ -285,9 +285,9 @@ END_TEST
 
 START_TEST(a_missing_file_is_an_io_error) {
     ws_make_variant(WS_DFLASH);
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     df_weights weights;
-    ck_assert_int_eq(df_weights_load(ws_path, &ws_config, &weights, &err), DF_ERR_IO);
+    ck_assert_int_eq(df_weights_load(ws_path, &ws_config, &weights, &err), DFLASH_ERR_IO);
     ck_assert_str_eq(err.code, "safetensors.open");
     ck_assert_ptr_null(weights.file);
 }
@@ -300,9 +300,9 @@ START_TEST(a_sharded_checkpoint_is_refused_by_the_name_of_its_index) {
     FILE *to = fopen(index, "w");
     ck_assert_ptr_nonnull(to);
     fclose(to);
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     df_weights weights;
-    ck_assert_int_eq(df_weights_load(ws_path, &ws_config, &weights, &err), DF_ERR_REFUSED);
+    ck_assert_int_eq(df_weights_load(ws_path, &ws_config, &weights, &err), DFLASH_ERR_REFUSED);
     ck_assert_str_eq(err.code, "weights.sharded");
     ck_assert_ptr_nonnull(strstr(err.message, "model.safetensors.index.json"));
     /* an index left beside a whole file does no harm */

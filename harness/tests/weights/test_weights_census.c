@@ -26,7 +26,7 @@ END_TEST
 
 START_TEST(more_than_eight_missing_tensors_are_counted) {
     ws_make_variant(WS_DFLASH);
-    ws_config.family = DF_FAMILY_DFLASH2;
+    ws_config.family = DFLASH_FAMILY_DFLASH2;
     ws_config.conv_kernel = WS_K;
     ws_config.conv_group = WS_GROUP;
     ws_config.selector_rank = WS_R;
@@ -108,7 +108,7 @@ START_TEST(an_extra_tensor_is_refused_by_name_in_every_family) {
             tf_add(ws_file, names[i], "BF16", 1, (const int64_t[]){2}, NULL);
             char word[256];
             snprintf(word, sizeof word, "holds tensors that the config's %s drafter of 2 layers does not use (1): %s.",
-                     df_family_name(ws_config.family), names[i]);
+                     dflash_family_name(ws_config.family), names[i]);
             ws_refuse("census.tensor.extra", word);
         }
     }
@@ -117,7 +117,7 @@ END_TEST
 
 START_TEST(a_dflash2_export_does_not_load_as_a_dflash_backbone) {
     ws_make_variant(WS_DFLASH2);
-    ws_config.family = DF_FAMILY_DFLASH;
+    ws_config.family = DFLASH_FAMILY_DFLASH;
     ws_refuse("census.tensor.extra", "does not use (11): ");
     ws_refuse("census.tensor.extra", " and 3 more.");
 }
@@ -125,17 +125,17 @@ END_TEST
 
 START_TEST(dspark_heads_that_the_config_does_not_call_for_are_refused) {
     ws_make_variant(WS_DSPARK_VANILLA);
-    ws_config.family = DF_FAMILY_DFLASH;
+    ws_config.family = DFLASH_FAMILY_DFLASH;
     ws_refuse("census.tensor.extra", "markov_head.markov_w1.weight, markov_head.markov_w2.weight, "
                                      "confidence_head.proj.weight, confidence_head.proj.bias.");
     ws_make_variant(WS_DSPARK_VANILLA);
     ws_config.confidence = false;
     ws_refuse("census.tensor.extra", "use (2): confidence_head.proj.weight, confidence_head.proj.bias.");
     ws_make_variant(WS_DSPARK_GATED);
-    ws_config.markov = DF_MARKOV_VANILLA;
+    ws_config.markov = DFLASH_MARKOV_VANILLA;
     ws_refuse("census.tensor.extra", "use (2): markov_head.gate_proj.weight, markov_head.gate_proj.bias.");
     ws_make_variant(WS_DSPARK_VANILLA);
-    ws_config.markov = DF_MARKOV_RNN;
+    ws_config.markov = DFLASH_MARKOV_RNN;
     ws_refuse("census.tensor.missing", "missing (2): markov_head.joint_proj.weight, markov_head.joint_proj.bias.");
 }
 END_TEST
@@ -209,13 +209,13 @@ START_TEST(codebooks_follow_the_vocabulary_not_the_selectors_bound) {
 END_TEST
 
 START_TEST(a_config_without_vocabulary_cannot_size_the_tables) {
-    df_error err = {.status = DF_OK};
+    dflash_error err = {.status = DFLASH_OK};
     df_weights weights;
     for (int variant = WS_DFLASH2; variant <= WS_DSPARK_VANILLA; variant++) {
         ws_make_variant(variant);
         tf_write(ws_file, ws_path);
         ws_config.vocab = 0;
-        ck_assert_int_eq(df_weights_load(ws_path, &ws_config, &weights, &err), DF_ERR_REFUSED);
+        ck_assert_int_eq(df_weights_load(ws_path, &ws_config, &weights, &err), DFLASH_ERR_REFUSED);
         ck_assert_str_eq(err.code, "census.shape");
         ck_assert_ptr_nonnull(strstr(err.message, "vocab_size"));
     }

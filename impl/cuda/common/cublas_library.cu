@@ -27,12 +27,12 @@ bool find_all(df_cublas_library *l) {
 } /* namespace */
 
 /* Once loaded it stays: the driver may still call into it when the process ends. */
-df_status df_cublas_open(df_cublas_library *out, df_error *err) {
+dflash_status df_cublas_open(df_cublas_library *out, dflash_error *err) {
     out->handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (out->handle != nullptr && find_all(out)) return DF_OK;
+    if (out->handle != nullptr && find_all(out)) return DFLASH_OK;
     const char *why = dlerror();
-    const df_status status =
-        df_fail(err, DF_ERR_DEVICE, "engine.cublas",
+    const dflash_status status =
+        df_fail(err, DFLASH_ERR_DEVICE, "engine.cublas",
                 "The class cublas needs the library " LIBRARY ", which cannot be used: %s. Install "
                 "the CUDA toolkit that this program was built with, or name the library's folder in "
                 "LD_LIBRARY_PATH; the other classes do without it.",
@@ -46,8 +46,9 @@ void df_cublas_close(df_cublas_library *library) {
     library->handle = nullptr;
 }
 
-df_status df_cublas_check(const df_cublas_library *library, cublasStatus_t result, const char *what, df_error *err) {
-    if (result == CUBLAS_STATUS_SUCCESS) return DF_OK;
-    return df_fail(err, result == CUBLAS_STATUS_ALLOC_FAILED ? DF_ERR_MEMORY : DF_ERR_DEVICE, "device.cublas",
+dflash_status df_cublas_check(const df_cublas_library *library, cublasStatus_t result, const char *what,
+                              dflash_error *err) {
+    if (result == CUBLAS_STATUS_SUCCESS) return DFLASH_OK;
+    return df_fail(err, result == CUBLAS_STATUS_ALLOC_FAILED ? DFLASH_ERR_MEMORY : DFLASH_ERR_DEVICE, "device.cublas",
                    "cuBLAS failed at %s: %s.", what, library->get_status_string(result));
 }

@@ -28,10 +28,11 @@ struct df_cublas_library {
 };
 
 /* Codes: "engine.cublas" (no such library, or one that lacks a function). */
-df_status df_cublas_open(df_cublas_library *out, df_error *err);
+dflash_status df_cublas_open(df_cublas_library *out, dflash_error *err);
 void df_cublas_close(df_cublas_library *library);
 
-/* DF_OK, or a failure that names what was attempted: "device.cublas". */
-df_status df_cublas_check(const df_cublas_library *library, cublasStatus_t result, const char *what, df_error *err);
+/* DFLASH_OK, or a failure that names what was attempted: "device.cublas". */
+dflash_status df_cublas_check(const df_cublas_library *library, cublasStatus_t result, const char *what,
+                              dflash_error *err);
 
 #endif

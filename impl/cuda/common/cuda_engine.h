@@ -15,13 +15,13 @@ extern "C" {
 
 /* The product of class cublas in calls of `tile` rows, the last one filled up with zeros. The class uses one tile size
  * for every call; with tile = rows, cuBLAS sees the row count, which is what the class avoids and the tests show. */
-df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
-                               int tile, float *y, df_error *err);
+dflash_status df_cuda_matmul_tiled(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x,
+                                   int rows, int tile, float *y, dflash_error *err);
 
 /* Runs a program of one phase in the resident kernel of the engine's class: for the tests, which show that a kind
  * (program.h: dc_kind) or a width (df_dtype, of a product) that the kernel does not know is a failure of the device,
  * "device.failed", and not a result. *ran false: the device does not run the resident kernels. */
-df_status df_cuda_run_phase(df_engine *engine, int kind, int dtype, bool *ran, df_error *err);
+dflash_status df_cuda_run_phase(dflash_engine *engine, int kind, int dtype, bool *ran, dflash_error *err);
 
 #ifdef __cplusplus
 }

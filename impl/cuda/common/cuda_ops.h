@@ -18,7 +18,7 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
-struct dc_resident; /* resident.h */
+struct dc_persistent; /* persistent.h */
 
 /* The state of one engine. */
 struct df_cuda {
@@ -29,31 +29,31 @@ struct df_cuda {
     void *staging;
     size_t staging_bytes;
     cudaEvent_t sent;
-    dc_resident *resident; /* classes exact and fast */
+    dc_persistent *persistent; /* classes exact and fast */
     /* class cublas only */
     df_cublas_library library;
     cublasHandle_t cublas;
     void *cublas_workspace;
 };
 
-static inline df_cuda *df_cuda_of(const df_engine *engine) { return static_cast<df_cuda *>(engine->memory.owner); }
-static inline cudaStream_t df_cuda_stream(const df_engine *engine) { return df_cuda_of(engine)->stream; }
+static inline df_cuda *df_cuda_of(const dflash_engine *engine) { return static_cast<df_cuda *>(engine->memory.owner); }
+static inline cudaStream_t df_cuda_stream(const dflash_engine *engine) { return df_cuda_of(engine)->stream; }
 
-/* DF_OK, DF_ERR_MEMORY ("memory.device") when the device's memory is exhausted, or DF_ERR_DEVICE ("device.failed"),
- * naming what was attempted. */
-df_status df_cuda_check(cudaError_t result, const char *what, df_error *err);
+/* DFLASH_OK, DFLASH_ERR_MEMORY ("memory.device") when the device's memory is exhausted, or DFLASH_ERR_DEVICE
+ * ("device.failed"), naming what was attempted. */
+dflash_status df_cuda_check(cudaError_t result, const char *what, dflash_error *err);
 
 /* To be called after every launch of a kernel: a launch that was refused is reported under the kernel's name. */
-static inline df_status df_cuda_launched(const char *kernel, df_error *err) {
+static inline dflash_status df_cuda_launched(const char *kernel, dflash_error *err) {
     const cudaError_t result = cudaGetLastError();
-    return result == cudaSuccess ? DF_OK : df_cuda_check(result, kernel, err);
+    return result == cudaSuccess ? DFLASH_OK : df_cuda_check(result, kernel, err);
 }
 
 /* The number of pieces of `size` that n makes, as a dimension of a grid. */
 static inline unsigned df_cuda_blocks(size_t n, size_t size) { return static_cast<unsigned>((n + size - 1) / size); }
 
 /* Scratch of the call in progress; NULL with *err set. */
-template <typename T> T *df_cuda_take(df_engine *engine, size_t n, df_error *err) {
+template <typename T> T *df_cuda_take(dflash_engine *engine, size_t n, dflash_error *err) {
     const size_t floats = (n * sizeof(T) + sizeof(float) - 1) / sizeof(float);
     return reinterpret_cast<T *>(df_arena_floats(&engine->arena, floats, err));
 }
@@ -80,29 +80,31 @@ extern "C" {
 extern const df_ops df_cuda_ops_exact, df_cuda_ops_cublas, df_cuda_ops_fast;
 
 /* The operations, as ops.h describes them. matmul_plain is the definition of the exact product on a device. */
-df_status df_cuda_matmul_plain(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
-                               float *y, df_error *err);
-df_status df_cuda_matmul_cublas(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
-                                float *y, df_error *err);
-df_status df_cuda_rmsnorm(df_engine *engine, const float *x, const float *weight, int rows, int n, float eps, float *y,
-                          df_error *err);
-df_status df_cuda_rope(df_engine *engine, const float *x, const float *cos_table, const float *sin_table, int rows,
-                       int heads, int head_dim, int rotary_dim, float *y, df_error *err);
-df_status df_cuda_attention(df_engine *engine, const df_attention_args *args, df_error *err);
-df_status df_cuda_silu_mul(df_engine *engine, const float *gate, const float *up, size_t n, float *y, df_error *err);
-df_status df_cuda_add(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err);
-df_status df_cuda_conv(df_engine *engine, const df_conv_args *args, df_error *err);
-df_status df_cuda_scale_cap(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
-                            df_error *err);
-df_status df_cuda_gather(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale, float *out,
-                         size_t stride, df_error *err);
-df_status df_cuda_topk(df_engine *engine, const df_topk_args *args, df_error *err);
-df_status df_cuda_choose(df_engine *engine, const df_choose_args *args, df_error *err);
-df_status df_cuda_score(df_engine *engine, const df_score_args *args, df_error *err);
-df_status df_cuda_markov_gate(df_engine *engine, const float *gate, int rank, float *embedding, df_error *err);
-df_status df_cuda_markov_cell(df_engine *engine, const float *joint, int rank, float *state, float *embedding,
-                              df_error *err);
-df_status df_cuda_probe(df_engine *engine, df_machine *out, df_error *err);
+dflash_status df_cuda_matmul_plain(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x,
+                                   int rows, float *y, dflash_error *err);
+dflash_status df_cuda_matmul_cublas(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x,
+                                    int rows, float *y, dflash_error *err);
+dflash_status df_cuda_rmsnorm(dflash_engine *engine, const float *x, const float *weight, int rows, int n, float eps,
+                              float *y, dflash_error *err);
+dflash_status df_cuda_rope(dflash_engine *engine, const float *x, const float *cos_table, const float *sin_table,
+                           int rows, int heads, int head_dim, int rotary_dim, float *y, dflash_error *err);
+dflash_status df_cuda_attention(dflash_engine *engine, const df_attention_args *args, dflash_error *err);
+dflash_status df_cuda_silu_mul(dflash_engine *engine, const float *gate, const float *up, size_t n, float *y,
+                               dflash_error *err);
+dflash_status df_cuda_add(dflash_engine *engine, const float *a, const float *b, size_t n, float *y, dflash_error *err);
+dflash_status df_cuda_conv(dflash_engine *engine, const df_conv_args *args, dflash_error *err);
+dflash_status df_cuda_scale_cap(dflash_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
+                                dflash_error *err);
+dflash_status df_cuda_gather(dflash_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale,
+                             float *out, size_t stride, dflash_error *err);
+dflash_status df_cuda_topk(dflash_engine *engine, const df_topk_args *args, dflash_error *err);
+dflash_status df_cuda_choose(dflash_engine *engine, const df_choose_args *args, dflash_error *err);
+dflash_status df_cuda_score(dflash_engine *engine, const df_score_args *args, dflash_error *err);
+dflash_status df_cuda_markov_gate(dflash_engine *engine, const float *gate, int rank, float *embedding,
+                                  dflash_error *err);
+dflash_status df_cuda_markov_cell(dflash_engine *engine, const float *joint, int rank, float *state, float *embedding,
+                                  dflash_error *err);
+dflash_status df_cuda_probe(dflash_engine *engine, dflash_machine *out, dflash_error *err);
 
 } /* extern "C" */
 

@@ -27,7 +27,9 @@ class df_cuda_scope {
     df_cuda_scope(const df_cuda_scope &) = delete;
     df_cuda_scope &operator=(const df_cuda_scope &) = delete;
 
-    df_status check(df_error *err) const { return df_cuda_check(result, "making the engine's device current", err); }
+    dflash_status check(dflash_error *err) const {
+        return df_cuda_check(result, "making the engine's device current", err);
+    }
 
   private:
     int before = 0;
@@ -35,14 +37,14 @@ class df_cuda_scope {
     bool switched;
 };
 
-static inline const df_cuda *df_cuda_owner(const df_engine *engine) { return df_cuda_of(engine); }
+static inline const df_cuda *df_cuda_owner(const dflash_engine *engine) { return df_cuda_of(engine); }
 static inline const df_cuda *df_cuda_owner(const void *owner) { return static_cast<const df_cuda *>(owner); }
 
 /* df_cuda_guarded<f>::call is f, on the device of its first argument, an engine or a memory's owner; the last one is
  * where a failure is described. */
 template <auto F, typename = decltype(F)> struct df_cuda_guarded;
-template <auto F, typename Owner, typename... A> struct df_cuda_guarded<F, df_status (*)(Owner *, A...)> {
-    static df_status call(Owner *owner, A... a) {
+template <auto F, typename Owner, typename... A> struct df_cuda_guarded<F, dflash_status (*)(Owner *, A...)> {
+    static dflash_status call(Owner *owner, A... a) {
         const df_cuda_scope scope(df_cuda_owner(owner)->device);
         TRY(scope.check(std::get<sizeof...(A) - 1>(std::tie(a...))));
         return F(owner, a...);

@@ -218,22 +218,22 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(problem p) {
 }
 
 /* Room for what goes from kernel to kernel. */
-df_status take_scratch(df_engine *engine, problem *p, df_error *err) {
+dflash_status take_scratch(dflash_engine *engine, problem *p, dflash_error *err) {
     const size_t queries = static_cast<size_t>(p->queries) * static_cast<size_t>(p->a.n_kv_heads),
                  segments = static_cast<size_t>(p->a.map.segments);
     p->p = df_cuda_take<float>(engine, queries * static_cast<size_t>(p->a.keys), err);
-    if (p->p == nullptr) return DF_ERR_MEMORY;
+    if (p->p == nullptr) return DFLASH_ERR_MEMORY;
     p->sums = df_cuda_take<float>(engine, queries * segments, err);
-    if (p->sums == nullptr) return DF_ERR_MEMORY;
+    if (p->sums == nullptr) return DFLASH_ERR_MEMORY;
     p->denominator = df_cuda_take<float>(engine, queries, err);
-    if (p->denominator == nullptr) return DF_ERR_MEMORY;
+    if (p->denominator == nullptr) return DFLASH_ERR_MEMORY;
     p->range = df_cuda_take<int2>(engine, queries, err);
-    if (p->range == nullptr) return DF_ERR_MEMORY;
+    if (p->range == nullptr) return DFLASH_ERR_MEMORY;
     p->part = df_cuda_take<float>(engine, queries * segments * static_cast<size_t>(p->a.head_dim), err);
-    return p->part != nullptr ? DF_OK : DF_ERR_MEMORY;
+    return p->part != nullptr ? DFLASH_OK : DFLASH_ERR_MEMORY;
 }
 
-df_status launch(const problem &p, cudaStream_t stream, df_error *err) {
+dflash_status launch(const problem &p, cudaStream_t stream, dflash_error *err) {
     const unsigned heads = static_cast<unsigned>(p.a.n_kv_heads),
                    tiles = df_cuda_blocks(static_cast<size_t>(p.queries), TILE),
                    queries = static_cast<unsigned>(p.queries), segments = static_cast<unsigned>(p.a.map.segments);
@@ -250,10 +250,10 @@ df_status launch(const problem &p, cudaStream_t stream, df_error *err) {
 
 } /* namespace */
 
-extern "C" df_status df_cuda_attention(df_engine *engine, const df_attention_args *args, df_error *err) {
+extern "C" dflash_status df_cuda_attention(dflash_engine *engine, const df_attention_args *args, dflash_error *err) {
     problem p = {};
     if (args->head_dim > MOST_SEGMENTS * DF_SEGMENT)
-        return df_fail(err, DF_ERR_REFUSED, "config.head_dim.large",
+        return df_fail(err, DFLASH_ERR_REFUSED, "config.head_dim.large",
                        "head_dim is %d: the CUDA attention handles at most %d channels a head.", args->head_dim,
                        MOST_SEGMENTS * DF_SEGMENT);
     p.a = *args;
@@ -264,5 +264,5 @@ extern "C" df_status df_cuda_attention(df_engine *engine, const df_attention_arg
     TRY(take_scratch(engine, &p, err));
     TRY(launch(p, df_cuda_stream(engine), err));
     df_arena_rewind(&engine->arena, mark); /* whoever takes this memory next comes later on the stream */
-    return DF_OK;
+    return DFLASH_OK;
 }

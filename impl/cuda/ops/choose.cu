@@ -123,16 +123,16 @@ __global__ void draw_kernel(slots s, int slot, float u) {
     choice->value = u;
 }
 
-df_status make_distribution(df_engine *engine, slots *s, df_error *err) {
+dflash_status make_distribution(dflash_engine *engine, slots *s, dflash_error *err) {
     const cudaStream_t stream = df_cuda_stream(engine);
     const unsigned rows = static_cast<unsigned>(s->a.n);
     const size_t sums = static_cast<size_t>(s->a.n) * static_cast<size_t>(s->segments);
     const dim3 grid(df_cuda_blocks(static_cast<size_t>(s->segments), THREADS), rows);
     s->sums = df_cuda_take<float>(engine, sums, err);
-    if (s->sums == nullptr) return DF_ERR_MEMORY;
+    if (s->sums == nullptr) return DFLASH_ERR_MEMORY;
     if (s->a.temperature > 0.0f) {
         s->mass = df_cuda_take<double>(engine, sums, err);
-        if (s->mass == nullptr) return DF_ERR_MEMORY;
+        if (s->mass == nullptr) return DFLASH_ERR_MEMORY;
     }
     weights_kernel<<<grid, THREADS, 0, stream>>>(*s);
     TRY(df_cuda_launched("softmax weights", err));
@@ -142,22 +142,22 @@ df_status make_distribution(df_engine *engine, slots *s, df_error *err) {
     return df_cuda_launched("softmax division", err);
 }
 
-df_status draw(df_engine *engine, const slots &s, df_error *err) {
+dflash_status draw(dflash_engine *engine, const slots &s, dflash_error *err) {
     for (int slot = 0; slot < s.a.n; slot++) {
         draw_kernel<<<1, 1, 0, df_cuda_stream(engine)>>>(s, slot, s.a.uniform[s.a.first_slot + slot]);
         TRY(df_cuda_launched("draw", err));
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 } /* namespace */
 
-extern "C" df_status df_cuda_choose(df_engine *engine, const df_choose_args *args, df_error *err) {
+extern "C" dflash_status df_cuda_choose(dflash_engine *engine, const df_choose_args *args, dflash_error *err) {
     const bool sampled = args->temperature > 0.0f;
     slots s = {*args, (args->width + DF_SEGMENT - 1) / DF_SEGMENT, nullptr, nullptr};
     best_kernel<<<static_cast<unsigned>(args->n), DF_TOPK_THREADS, 0, df_cuda_stream(engine)>>>(*args);
     TRY(df_cuda_launched("argmax", err));
-    if (!sampled && !args->share) return DF_OK;
+    if (!sampled && !args->share) return DFLASH_OK;
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     TRY(make_distribution(engine, &s, err));
     if (sampled) TRY(draw(engine, s, err));

@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(THREADS) conv_kernel(df_conv_args a) {
 
 } /* namespace */
 
-extern "C" df_status df_cuda_conv(df_engine *engine, const df_conv_args *args, df_error *err) {
-    if (args->rows == 0) return DF_OK;
+extern "C" dflash_status df_cuda_conv(dflash_engine *engine, const df_conv_args *args, dflash_error *err) {
+    if (args->rows == 0) return DFLASH_OK;
     const dim3 grid(df_cuda_blocks(static_cast<size_t>(args->hidden), THREADS), static_cast<unsigned>(args->rows));
     conv_kernel<<<grid, THREADS, 0, df_cuda_stream(engine)>>>(*args);
     return df_cuda_launched("conv", err);

@@ -42,35 +42,36 @@ __global__ void __launch_bounds__(THREADS)
 
 } /* namespace */
 
-extern "C" df_status df_cuda_silu_mul(df_engine *engine, const float *gate, const float *up, size_t n, float *y,
-                                      df_error *err) {
-    if (n == 0) return DF_OK;
+extern "C" dflash_status df_cuda_silu_mul(dflash_engine *engine, const float *gate, const float *up, size_t n, float *y,
+                                          dflash_error *err) {
+    if (n == 0) return DFLASH_OK;
     silu_mul_kernel<<<df_cuda_blocks(n, THREADS), THREADS, 0, df_cuda_stream(engine)>>>(gate, up, n, y);
     return df_cuda_launched("silu_mul", err);
 }
 
-extern "C" df_status df_cuda_add(df_engine *engine, const float *a, const float *b, size_t n, float *y, df_error *err) {
-    if (n == 0) return DF_OK;
+extern "C" dflash_status df_cuda_add(dflash_engine *engine, const float *a, const float *b, size_t n, float *y,
+                                     dflash_error *err) {
+    if (n == 0) return DFLASH_OK;
     add_kernel<<<df_cuda_blocks(n, THREADS), THREADS, 0, df_cuda_stream(engine)>>>(a, b, n, y);
     return df_cuda_launched("add", err);
 }
 
-extern "C" df_status df_cuda_scale_cap(df_engine *engine, const float *x, size_t n, float scale, float cap, float *y,
-                                       df_error *err) {
-    if (n == 0) return DF_OK;
+extern "C" dflash_status df_cuda_scale_cap(dflash_engine *engine, const float *x, size_t n, float scale, float cap,
+                                           float *y, dflash_error *err) {
+    if (n == 0) return DFLASH_OK;
     scale_cap_kernel<<<df_cuda_blocks(n, THREADS), THREADS, 0, df_cuda_stream(engine)>>>(x, n, scale, cap, y);
     return df_cuda_launched("scale_cap", err);
 }
 
-extern "C" df_status df_cuda_markov_gate(df_engine *engine, const float *gate, int rank, float *embedding,
-                                         df_error *err) {
+extern "C" dflash_status df_cuda_markov_gate(dflash_engine *engine, const float *gate, int rank, float *embedding,
+                                             dflash_error *err) {
     const unsigned blocks = df_cuda_blocks(static_cast<size_t>(rank), THREADS);
     markov_gate_kernel<<<blocks, THREADS, 0, df_cuda_stream(engine)>>>(gate, rank, embedding);
     return df_cuda_launched("markov_gate", err);
 }
 
-extern "C" df_status df_cuda_markov_cell(df_engine *engine, const float *joint, int rank, float *state,
-                                         float *embedding, df_error *err) {
+extern "C" dflash_status df_cuda_markov_cell(dflash_engine *engine, const float *joint, int rank, float *state,
+                                             float *embedding, dflash_error *err) {
     const unsigned blocks = df_cuda_blocks(static_cast<size_t>(rank), THREADS);
     markov_cell_kernel<<<blocks, THREADS, 0, df_cuda_stream(engine)>>>(joint, rank, state, embedding);
     return df_cuda_launched("markov_cell", err);

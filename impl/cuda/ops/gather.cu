@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(THREADS) score_kernel(scores s) {
 
 } /* namespace */
 
-extern "C" df_status df_cuda_gather(df_engine *engine, const df_matrix *table, const int32_t *ids, int n, float scale,
-                                    float *out, size_t stride, df_error *err) {
+extern "C" dflash_status df_cuda_gather(dflash_engine *engine, const df_matrix *table, const int32_t *ids, int n,
+                                        float scale, float *out, size_t stride, dflash_error *err) {
     gather_kernel<<<static_cast<unsigned>(n), THREADS, 0, df_cuda_stream(engine)>>>(rows_of(table), ids, scale, out,
                                                                                     stride);
     return df_cuda_launched("gather", err);
 }
 
-extern "C" df_status df_cuda_score(df_engine *engine, const df_score_args *args, df_error *err) {
+extern "C" dflash_status df_cuda_score(dflash_engine *engine, const df_score_args *args, dflash_error *err) {
     const scores s = {rows_of(args->predecessor),
                       rows_of(args->successor),
                       args->prev,

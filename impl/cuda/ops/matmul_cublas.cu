@@ -15,16 +15,16 @@ enum { ROWS = 16, THREADS = 256 };
 const size_t PIECE_BYTES = static_cast<size_t>(256) << 20; /* of widened weights at a time */
 
 /* A value as the products take it, rounded to the nearest, ties to even: cuBLAS finds nothing left to round. */
-__device__ void store(float value, df_products products, void *to, size_t at) {
-    if (products == DF_PRODUCTS_BF16)
+__device__ void store(float value, dflash_products products, void *to, size_t at) {
+    if (products == DFLASH_PRODUCTS_BF16)
         static_cast<uint16_t *>(to)[at] = df_f32_to_bf16(value);
     else
-        static_cast<float *>(to)[at] = products == DF_PRODUCTS_TF32 ? df_round_to_tf32(value) : value;
+        static_cast<float *>(to)[at] = products == DFLASH_PRODUCTS_TF32 ? df_round_to_tf32(value) : value;
 }
 
 /* Rows [0, outputs) of w. */
-__global__ void __launch_bounds__(THREADS)
-    widen_kernel(df_dtype dtype, const unsigned char *w, size_t stride, int64_t in, df_products products, void *to) {
+__global__ void __launch_bounds__(THREADS) widen_kernel(df_dtype dtype, const unsigned char *w, size_t stride,
+                                                        int64_t in, dflash_products products, void *to) {
     const size_t o = blockIdx.y;
     const int64_t k = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
     if (k < in) store(df_cuda_weight(dtype, w + o * stride, k), products, to, o * static_cast<size_t>(in) + k);
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(THREADS)
 /* x[rows, in] with zero rows behind it, up to whole tiles. Rows are the grid's x here and below: there are more than
  * its other dimensions have room for (65535). */
 __global__ void __launch_bounds__(THREADS)
-    pad_kernel(const float *x, int rows, int64_t in, df_products products, void *to) {
+    pad_kernel(const float *x, int rows, int64_t in, dflash_products products, void *to) {
     const int row = static_cast<int>(blockIdx.x);
     const int64_t k = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
     const size_t at = static_cast<size_t>(row) * static_cast<size_t>(in) + static_cast<size_t>(k);
@@ -55,25 +55,25 @@ struct product {
     const df_matrix *w;
     const float *bias, *x;
     int rows, tile, padded; /* padded: up to whole tiles */
-    df_products products;
+    dflash_products products;
     void *weights, *values; /* [piece, in], [padded, in] in the products' width */
     float *result;          /* [padded, piece] */
     int64_t piece;          /* outputs at a time */
     float *y;
 };
 
-size_t width_of(df_products products) { return products == DF_PRODUCTS_BF16 ? 2 : 4; }
+size_t width_of(dflash_products products) { return products == DFLASH_PRODUCTS_BF16 ? 2 : 4; }
 
 /* z[rows, outputs] = x[rows, in] w[outputs, in]^T, row-major; for cuBLAS, whose matrices are column-major, the product
  * of w^T transposed with x. */
-df_status multiply(const df_cuda *cuda, const product &p, const void *x, int rows, int outputs, float *z,
-                   df_error *err) {
+dflash_status multiply(const df_cuda *cuda, const product &p, const void *x, int rows, int outputs, float *z,
+                       dflash_error *err) {
     const float one = 1.0f, zero = 0.0f;
     const int in = static_cast<int>(p.w->in);
-    const cudaDataType_t type = p.products == DF_PRODUCTS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    const cublasComputeType_t compute = p.products == DF_PRODUCTS_TF32  ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                        : p.products == DF_PRODUCTS_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC
-                                                                        : CUBLAS_COMPUTE_32F;
+    const cudaDataType_t type = p.products == DFLASH_PRODUCTS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cublasComputeType_t compute = p.products == DFLASH_PRODUCTS_TF32  ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                        : p.products == DFLASH_PRODUCTS_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC
+                                                                            : CUBLAS_COMPUTE_32F;
     return df_cublas_check(&cuda->library,
                            cuda->library.gemm(cuda->cublas, CUBLAS_OP_T, CUBLAS_OP_N, outputs, rows, in, &one,
                                               p.weights, type, in, x, type, in, &zero, z, CUDA_R_32F, outputs, compute,
@@ -81,7 +81,7 @@ df_status multiply(const df_cuda *cuda, const product &p, const void *x, int row
                            "a product", err);
 }
 
-df_status run_piece(df_engine *engine, const product &p, int64_t first, int outputs, df_error *err) {
+dflash_status run_piece(dflash_engine *engine, const product &p, int64_t first, int outputs, dflash_error *err) {
     const df_cuda *cuda = df_cuda_of(engine);
     const df_matrix *w = p.w;
     const size_t stride = df_row_bytes(w->dtype, w->in), in = static_cast<size_t>(w->in);
@@ -103,8 +103,8 @@ df_status run_piece(df_engine *engine, const product &p, int64_t first, int outp
 
 } /* namespace */
 
-extern "C" df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
-                                          int rows, int tile, float *y, df_error *err) {
+extern "C" dflash_status df_cuda_matmul_tiled(dflash_engine *engine, const df_matrix *w, const float *bias,
+                                              const float *x, int rows, int tile, float *y, dflash_error *err) {
     const df_cuda_scope scope(df_cuda_of(engine)->device);
     TRY(scope.check(err));
     const size_t in = static_cast<size_t>(w->in), width = width_of(engine->options.products);
@@ -122,21 +122,21 @@ extern "C" df_status df_cuda_matmul_tiled(df_engine *engine, const df_matrix *w,
     if (p.piece > w->out) p.piece = w->out;
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     p.weights = df_cuda_take<char>(engine, static_cast<size_t>(p.piece) * in * width, err);
-    if (p.weights == nullptr) return DF_ERR_MEMORY;
+    if (p.weights == nullptr) return DFLASH_ERR_MEMORY;
     p.values = df_cuda_take<char>(engine, static_cast<size_t>(p.padded) * in * width, err);
-    if (p.values == nullptr) return DF_ERR_MEMORY;
+    if (p.values == nullptr) return DFLASH_ERR_MEMORY;
     p.result = df_cuda_take<float>(engine, static_cast<size_t>(p.padded) * static_cast<size_t>(p.piece), err);
-    if (p.result == nullptr) return DF_ERR_MEMORY;
+    if (p.result == nullptr) return DFLASH_ERR_MEMORY;
     pad_kernel<<<dim3(static_cast<unsigned>(p.padded), df_cuda_blocks(in, THREADS)), THREADS, 0,
                  df_cuda_stream(engine)>>>(x, rows, w->in, p.products, p.values);
     TRY(df_cuda_launched("padding of rows", err));
     for (int64_t first = 0; first < w->out; first += p.piece)
         TRY(run_piece(engine, p, first, static_cast<int>(w->out - first < p.piece ? w->out - first : p.piece), err));
     df_arena_rewind(&engine->arena, mark);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-extern "C" df_status df_cuda_matmul_cublas(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
-                                           int rows, float *y, df_error *err) {
-    return rows > 0 ? df_cuda_matmul_tiled(engine, w, bias, x, rows, ROWS, y, err) : DF_OK;
+extern "C" dflash_status df_cuda_matmul_cublas(dflash_engine *engine, const df_matrix *w, const float *bias,
+                                               const float *x, int rows, float *y, dflash_error *err) {
+    return rows > 0 ? df_cuda_matmul_tiled(engine, w, bias, x, rows, ROWS, y, err) : DFLASH_OK;
 }

@@ -62,9 +62,9 @@ __global__ void __launch_bounds__(THREADS) matmul_kernel(product p) {
 
 } /* namespace */
 
-extern "C" df_status df_cuda_matmul_plain(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
-                                          int rows, float *y, df_error *err) {
-    if (rows == 0) return DF_OK;
+extern "C" dflash_status df_cuda_matmul_plain(dflash_engine *engine, const df_matrix *w, const float *bias,
+                                              const float *x, int rows, float *y, dflash_error *err) {
+    if (rows == 0) return DFLASH_OK;
     const product p = {w->dtype,
                        static_cast<const unsigned char *>(w->data),
                        df_row_bytes(w->dtype, w->in),

@@ -30,15 +30,16 @@ struct stopwatch {
     cudaEvent_t start, end;
 };
 
-df_status elapsed(const stopwatch &watch, double *seconds, df_error *err) {
+dflash_status elapsed(const stopwatch &watch, double *seconds, dflash_error *err) {
     float milliseconds = 0.0f;
     TRY(df_cuda_check(cudaEventSynchronize(watch.end), "a probe", err));
     TRY(df_cuda_check(cudaEventElapsedTime(&milliseconds, watch.start, watch.end), "timing a probe", err));
     *seconds = 1e-3 * static_cast<double>(milliseconds);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status run(df_engine *engine, const stopwatch &watch, void *memory, size_t bytes, df_machine *out, df_error *err) {
+dflash_status run(dflash_engine *engine, const stopwatch &watch, void *memory, size_t bytes, dflash_machine *out,
+                  dflash_error *err) {
     const df_cuda *cuda = df_cuda_of(engine);
     const unsigned blocks = static_cast<unsigned>(cuda->properties.multiProcessorCount) * BLOCKS_EACH;
     float *sink = static_cast<float *>(memory);
@@ -62,20 +63,20 @@ df_status run(df_engine *engine, const stopwatch &watch, void *memory, size_t by
         if (macs > out->macs_per_second) out->macs_per_second = macs;
         if (read > out->bytes_per_second) out->bytes_per_second = read;
     }
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 } /* namespace */
 
-extern "C" df_status df_cuda_probe(df_engine *engine, df_machine *out, df_error *err) {
+extern "C" dflash_status df_cuda_probe(dflash_engine *engine, dflash_machine *out, dflash_error *err) {
     const size_t bytes = static_cast<size_t>(2) << 30; /* many times any cache */
     const df_memory *memory = &engine->memory;
     stopwatch watch = {};
     void *data = nullptr;
-    df_status status = memory->alloc(memory->owner, "the memory probe", bytes, &data, err);
-    if (status == DF_OK) status = df_cuda_check(cudaEventCreate(&watch.start), "creating an event", err);
-    if (status == DF_OK) status = df_cuda_check(cudaEventCreate(&watch.end), "creating an event", err);
-    if (status == DF_OK) status = run(engine, watch, data, bytes, out, err);
+    dflash_status status = memory->alloc(memory->owner, "the memory probe", bytes, &data, err);
+    if (status == DFLASH_OK) status = df_cuda_check(cudaEventCreate(&watch.start), "creating an event", err);
+    if (status == DFLASH_OK) status = df_cuda_check(cudaEventCreate(&watch.end), "creating an event", err);
+    if (status == DFLASH_OK) status = run(engine, watch, data, bytes, out, err);
     if (watch.start != nullptr) cudaEventDestroy(watch.start);
     if (watch.end != nullptr) cudaEventDestroy(watch.end);
     memory->release(memory->owner, data);

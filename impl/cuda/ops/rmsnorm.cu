@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(THREADS)
 
 } /* namespace */
 
-extern "C" df_status df_cuda_rmsnorm(df_engine *engine, const float *x, const float *weight, int rows, int n, float eps,
-                                     float *y, df_error *err) {
-    if (rows == 0) return DF_OK;
+extern "C" dflash_status df_cuda_rmsnorm(dflash_engine *engine, const float *x, const float *weight, int rows, int n,
+                                         float eps, float *y, dflash_error *err) {
+    if (rows == 0) return DFLASH_OK;
     const bool small = n <= SMALL_ROW;
     const dim3 block(small ? 32 : THREADS, small ? THREADS / 32 : 1);
     const size_t segments = static_cast<size_t>((n + DF_SEGMENT - 1) / DF_SEGMENT);

@@ -22,9 +22,10 @@ __global__ void __launch_bounds__(THREADS) rope_kernel(const float *x, const flo
 
 } /* namespace */
 
-extern "C" df_status df_cuda_rope(df_engine *engine, const float *x, const float *cos_table, const float *sin_table,
-                                  int rows, int heads, int head_dim, int rotary_dim, float *y, df_error *err) {
-    if (rows == 0) return DF_OK;
+extern "C" dflash_status df_cuda_rope(dflash_engine *engine, const float *x, const float *cos_table,
+                                      const float *sin_table, int rows, int heads, int head_dim, int rotary_dim,
+                                      float *y, dflash_error *err) {
+    if (rows == 0) return DFLASH_OK;
     const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(heads));
     const unsigned threads = head_dim / 2 <= 64 ? 64 : THREADS;
     rope_kernel<<<grid, threads, 0, df_cuda_stream(engine)>>>(x, cos_table, sin_table, heads, head_dim, rotary_dim / 2,

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(DF_TOPK_THREADS) topk_kernel(df_topk_args a) {
 
 } /* namespace */
 
-extern "C" df_status df_cuda_topk(df_engine *engine, const df_topk_args *args, df_error *err) {
+extern "C" dflash_status df_cuda_topk(dflash_engine *engine, const df_topk_args *args, dflash_error *err) {
     topk_kernel<<<static_cast<unsigned>(args->n), DF_TOPK_THREADS, 0, df_cuda_stream(engine)>>>(*args);
     return df_cuda_launched("top-k", err);
 }

@@ -7,7 +7,7 @@
 #ifndef DF_CUDA_ATTEND_CUH
 #define DF_CUDA_ATTEND_CUH
 
-#include "cuda/persistent/finish.cuh"
+#include "cuda/persistent/epilogue.cuh"
 
 template <int R> DC_DEVICE int dc_chunks(const dc_frame &f) {
     return (f.n_heads / f.n_kv_heads * R + DC_QUERIES - 1) / DC_QUERIES;

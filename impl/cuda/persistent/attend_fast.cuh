@@ -2,7 +2,7 @@
  * attend_fast.cuh - attention of the fast class: one pass over each segment of keys on the tensor cores.
  *
  * Items are those of attend.cuh; each block takes neighbouring ones. Keys and values come through the ring of
- * product_fast.cuh, a stage each (produce_fast.cuh), ahead of the grid's barriers where they are the context's.
+ * product_fast.cuh, a stage each (producer_fast.cuh), ahead of the grid's barriers where they are the context's.
  * Queries, keys, values and weights enter the products as hi + lo, both bf16; of the four products of a pair lo lo is
  * left out, so a product errs by about 2^-16 of itself; sums are float32, as in product_fast.cuh. Within its segment an
  * item subtracts its own largest score; dc_context_fast weighs the segments with exp(largest - largest of all). A key
@@ -19,7 +19,7 @@
 #define DF_CUDA_ATTEND_FAST_CUH
 
 #include "cuda/persistent/attend.cuh"
-#include "cuda/persistent/produce_fast.cuh"
+#include "cuda/persistent/producer_fast.cuh"
 
 /* A operands, [m16][k16][lane]: 64 queries by STEPS times 16 channels or keys. */
 template <int STEPS> struct dc_operands { uint4 hi[4][STEPS][32], lo[4][STEPS][32]; };

@@ -20,9 +20,9 @@
  * which, in a variable of program_exact.cu and one of program_fast.cu.
  */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
-#define DC_RESIDENT 0
+#define DC_PERSISTENT 0
 #else
-#define DC_RESIDENT 1
+#define DC_PERSISTENT 1
 #endif
 
 #define DC_DEVICE static __device__ __forceinline__

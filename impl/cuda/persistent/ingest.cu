@@ -4,7 +4,7 @@
  *
  * The layers' k and v share their input, so one product phase serves as many layers as a phase has room for.
  */
-#include "cuda/persistent/resident_parts.h"
+#include "cuda/persistent/persistent_parts.h"
 
 #include <memory>
 
@@ -18,7 +18,7 @@ struct planner : dc_phase_list {
     float *partial, *stream;
     std::vector<dc_cached> cached;
 
-    df_status layers(int first, int count) {
+    dflash_status layers(int first, int count) {
         const df_matrix *w[DC_PARTS];
         dc_product sum;
         for (int i = 0; i < count; i++) {
@@ -32,9 +32,9 @@ struct planner : dc_phase_list {
                                        dc_sum_of(sum, 2 * i + 1, layer->v_bias, p->rows), layer->k_norm});
         }
         add(DC_CACHE, first, count);
-        return DF_OK;
+        return DFLASH_OK;
     }
-    df_status all() {
+    dflash_status all() {
         p->phases.clear();
         cached.clear();
         units = 0;
@@ -52,20 +52,21 @@ struct planner : dc_phase_list {
         }
         for (int i = 0; i < c->n_layers; i += LAYERS)
             TRY(layers(i, c->n_layers - i < LAYERS ? c->n_layers - i : LAYERS));
-        return DF_OK;
+        return DFLASH_OK;
     }
 };
 
 /* A copy of `bytes` in device memory that goes with the program. */
-df_status place(df_engine *engine, dc_program *p, const void *from, size_t bytes, void **out, df_error *err) {
+dflash_status place(dflash_engine *engine, dc_program *p, const void *from, size_t bytes, void **out,
+                    dflash_error *err) {
     TRY(device_buffer(p, bytes, out, err));
     return engine->memory.upload(engine->memory.owner, *out, from, bytes, err);
 }
 
 /* The buffers, the plan with their addresses, and both tables on the device. */
-df_status fill(df_engine *engine, planner *plan, df_error *err) {
+dflash_status fill(dflash_engine *engine, planner *plan, dflash_error *err) {
     dc_program *p = plan->p;
-    const df_config *c = plan->c;
+    const dflash_config *c = plan->c;
     const size_t rows = (size_t)p->rows, channels = (size_t)p->phases[0].n;
     dc_frame *f = &p->frame;
     void *memory = nullptr;
@@ -89,12 +90,12 @@ df_status fill(df_engine *engine, planner *plan, df_error *err) {
     f->head_dim = c->head_dim;
     f->rotary_half = c->rope.rotary_dim / 2;
     f->eps = (float)c->rms_eps;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Shapes are planned twice: once to learn how large the partial sums are. *out NULL: the products do not fit. */
-df_status make_program(df_engine *engine, const df_ingest_args *a, const void *first, bool fast, dc_program **out,
-                       df_error *err) {
+dflash_status make_program(dflash_engine *engine, const df_ingest_args *a, const void *first, bool fast,
+                           dc_program **out, dflash_error *err) {
     std::unique_ptr<dc_program, dc_program_dropper> owned(new (std::nothrow) dc_program());
     dc_program *const p = owned.get();
     *out = nullptr;
@@ -111,11 +112,11 @@ df_status make_program(df_engine *engine, const df_ingest_args *a, const void *f
     plan.taps = a->taps != nullptr;
     plan.fits = true;
     plan.err = err;
-    df_status status = plan.all();
-    if (status == DF_OK && plan.fits) status = fill(engine, &plan, err);
-    if (status != DF_OK || !plan.fits) return status;
+    dflash_status status = plan.all();
+    if (status == DFLASH_OK && plan.fits) status = fill(engine, &plan, err);
+    if (status != DFLASH_OK || !plan.fits) return status;
     *out = owned.release();
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Class fast: whether all products are the fast kernel's. */
@@ -128,18 +129,19 @@ bool all_fast(const df_ingest_args *a) {
     return fast;
 }
 
-bool covered(const dc_resident *r, const df_ingest_args *a) {
+bool covered(const dc_persistent *r, const df_ingest_args *a) {
     return a->rows <= MOST_ROWS && (r->fast ? r->fast_blocks : r->exact_blocks) > 0 && (!r->fast || all_fast(a)) &&
            a->config->head_dim <= DC_MOST_HEAD && a->config->hidden <= DC_UNIT * DC_MOST_SEGMENTS;
 }
 
 } /* namespace */
 
-extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, bool *done, df_error *err) try {
-    dc_resident *r = df_cuda_of(engine)->resident;
+extern "C" dflash_status df_cuda_ingest(dflash_engine *engine, const df_ingest_args *a, bool *done,
+                                        dflash_error *err) try {
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     *done = false;
     TRY(dc_ask_blocks(r, err));
-    if (!covered(r, a)) return DF_OK;
+    if (!covered(r, a)) return DFLASH_OK;
     /* one program for each input and each width of rows: the first matrix says which input it takes */
     const void *first = a->taps != nullptr ? a->weights->fc.data : a->weights->layer[0].k.data;
     dc_program *p = nullptr;
@@ -148,7 +150,7 @@ extern "C" df_status df_cuda_ingest(df_engine *engine, const df_ingest_args *a, 
     if (p == nullptr) {
         r->programs.reserve(r->programs.size() + 1); /* so that what is made is not lost for want of a place */
         TRY(make_program(engine, a, first, r->fast, &p, err));
-        if (p == nullptr) return DF_OK;
+        if (p == nullptr) return DFLASH_OK;
         r->programs.push_back(p);
     }
     TRY(dc_poison(engine, p, err));

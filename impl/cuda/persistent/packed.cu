@@ -1,15 +1,15 @@
 /* packed.cu - the packed matrices of an engine, what becomes of them when their memory goes, and the plan of a product.
  */
-#include "cuda/persistent/resident_parts.h"
+#include "cuda/persistent/persistent_parts.h"
 
 namespace {
 
-df_status dc_find_packed(df_engine *engine, const df_matrix *w, bool fast, dc_packed *out, df_error *err) {
-    dc_resident *r = df_cuda_of(engine)->resident;
+dflash_status dc_find_packed(dflash_engine *engine, const df_matrix *w, bool fast, dc_packed *out, dflash_error *err) {
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     for (const dc_packed &m : r->matrices)
         if (m.source == w->data && m.out == w->out && m.in == w->in) {
             *out = m;
-            return DF_OK;
+            return DFLASH_OK;
         }
     try {
         r->matrices.reserve(r->matrices.size() + 1);
@@ -27,7 +27,7 @@ df_status dc_find_packed(df_engine *engine, const df_matrix *w, bool fast, dc_pa
     }
     r->matrices.push_back(m);
     *out = m;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* Segments of a group. Fast: fixed, for the bits depend on it. Exact: they do not, so four or eight, whichever keeps
@@ -44,29 +44,29 @@ int choose_run(bool fast, int tiles, int segments, int blocks) {
 
 } /* namespace */
 
-df_status dc_ask_blocks(dc_resident *r, df_error *err) {
-    if (r->exact_blocks >= 0) return DF_OK;
+dflash_status dc_ask_blocks(dc_persistent *r, dflash_error *err) {
+    if (r->exact_blocks >= 0) return DFLASH_OK;
     int exact = 0,
         fast = 0; /* a question that failed is asked again: 0 would change class fast's arithmetic for good */
     TRY(df_cuda_check(dc_exact_blocks(&exact), "asking how the exact kernel fits", err));
     TRY(df_cuda_check(dc_fast_blocks(&fast), "asking how the fast kernel fits", err));
     r->exact_blocks = exact;
     r->fast_blocks = fast;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 enum { MOST_GROUPS = 240 }; /* of the tree in dc_output */
 
-df_status dc_plan_product(df_engine *engine, const df_matrix *const *w, int parts, bool fast, dc_product *out,
-                          bool *fits, df_error *err) {
-    dc_resident *r = df_cuda_of(engine)->resident;
+dflash_status dc_plan_product(dflash_engine *engine, const df_matrix *const *w, int parts, bool fast, dc_product *out,
+                              bool *fits, dflash_error *err) {
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     *out = dc_product();
     *fits = true;
     for (int i = 0; i < parts; i++) {
         if (w[i]->dtype != w[0]->dtype || w[i]->in != w[0]->in || w[i]->out > INT32_MAX / 2 ||
             (fast && !dc_fast_width(w[i]->dtype))) {
             *fits = false;
-            return DF_OK;
+            return DFLASH_OK;
         }
         dc_packed m;
         TRY(dc_find_packed(engine, w[i], fast, &m, err));
@@ -82,7 +82,7 @@ df_status dc_plan_product(df_engine *engine, const df_matrix *const *w, int part
     out->run = choose_run(fast, out->tiles, out->segments, r->exact_blocks);
     out->groups = (out->segments + out->run - 1) / out->run;
     *fits = out->groups <= MOST_GROUPS;
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 size_t dc_partial_floats(const dc_product &p, int padded) {
@@ -95,8 +95,8 @@ dc_sum dc_sum_of(const dc_product &p, int index, const float *bias, int padded) 
     return dc_sum{p.partial + tiles * (size_t)p.groups * DC_TILE * (size_t)padded, bias, p.groups};
 }
 
-dc_resident *dc_resident_create(bool fast) {
-    dc_resident *r = new (std::nothrow) dc_resident();
+dc_persistent *dc_persistent_create(bool fast) {
+    dc_persistent *r = new (std::nothrow) dc_persistent();
     if (r != nullptr) {
         r->fast = fast;
         r->exact_blocks = r->fast_blocks = -1;
@@ -104,7 +104,7 @@ dc_resident *dc_resident_create(bool fast) {
     return r;
 }
 
-void dc_resident_destroy(dc_resident *r) {
+void dc_persistent_destroy(dc_persistent *r) {
     if (r == nullptr) return;
     for (dc_program *p : r->programs) dc_drop_program(p);
     for (const dc_packed &m : r->matrices) {
@@ -114,7 +114,7 @@ void dc_resident_destroy(dc_resident *r) {
     delete r;
 }
 
-bool dc_resident_allocated(dc_resident *r, const void *memory, size_t bytes) {
+bool dc_persistent_allocated(dc_persistent *r, const void *memory, size_t bytes) {
     try {
         if (r != nullptr) r->blocks.push_back(dc_block{static_cast<const char *>(memory), bytes});
         return true;
@@ -123,7 +123,7 @@ bool dc_resident_allocated(dc_resident *r, const void *memory, size_t bytes) {
     }
 }
 
-void dc_resident_released(dc_resident *r, const void *memory) {
+void dc_persistent_released(dc_persistent *r, const void *memory) {
     if (r == nullptr || memory == nullptr) return;
     size_t i = 0;
     while (i < r->blocks.size() && r->blocks[i].memory != memory) i++;

@@ -8,7 +8,7 @@
  * accumulate apart over a group of 512 channels (q8_0: together over 32, then fma by the scale into the group's sum in
  * channel order), then hi + lo is rounded once; groups are added in the binary tree of canon.h, bias last.
  *
- * Weights and activations come through a ring of stages in shared memory (produce_fast.cuh). Eight warps multiply, 32
+ * Weights and activations come through a ring of stages in shared memory (producer_fast.cuh). Eight warps multiply, 32
  * outputs each.
  */
 #ifndef DF_CUDA_PRODUCT_FAST_CUH

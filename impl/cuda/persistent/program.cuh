@@ -21,15 +21,15 @@ cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t strea
 static inline int dc_padded_rows(int rows) { return rows <= 8 ? 8 : 16; }
 
 /* How a resident kernel is launched: two instances, for blocks of at most 8 rows and of at most 16. */
-typedef struct dc_resident_kernel {
+typedef struct dc_persistent_kernel {
     const void *narrow, *wide;
     size_t narrow_shared, wide_shared; /* bytes of dynamic shared memory */
     int threads;
     int most; /* blocks on one multiprocessor */
-} dc_resident_kernel;
+} dc_persistent_kernel;
 
 /* The grid of every launch; 0: it does not fit this device. `built`: the device's image holds the kernel. */
-static inline cudaError_t dc_resident_blocks(const dc_resident_kernel *kernel, int built, int *blocks) {
+static inline cudaError_t dc_persistent_blocks(const dc_persistent_kernel *kernel, int built, int *blocks) {
     int device = 0, shared = 0, processors = 0, each = 0;
     *blocks = 0;
     cudaError_t status = cudaGetDevice(&device);
@@ -51,8 +51,8 @@ static inline cudaError_t dc_resident_blocks(const dc_resident_kernel *kernel, i
 }
 
 /* Zeroes `arrivals` counters and runs the instance for the frame's rows. */
-static inline cudaError_t dc_resident_launch(const dc_resident_kernel *kernel, const dc_frame *frame, int arrivals,
-                                             int blocks, cudaStream_t stream) {
+static inline cudaError_t dc_persistent_launch(const dc_persistent_kernel *kernel, const dc_frame *frame, int arrivals,
+                                               int blocks, cudaStream_t stream) {
     const bool narrow = dc_padded_rows(frame->rows) == 8;
     void *arguments[] = {const_cast<dc_frame *>(frame)};
     const cudaError_t status = cudaMemsetAsync(frame->arrived, 0, arrivals * sizeof *frame->arrived, stream);

@@ -2,7 +2,7 @@
 #include "cuda/persistent/program.cuh"
 
 #include "cuda/persistent/attend_exact.cuh"
-#include "cuda/persistent/finish_exact.cuh"
+#include "cuda/persistent/epilogue_exact.cuh"
 #include "cuda/persistent/product_exact.cuh"
 
 template <int R> struct exact_shared {
@@ -87,7 +87,7 @@ template <int R> DC_DEVICE int place_of_block(const dc_frame &f) {
 }
 
 template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exact(const __grid_constant__ dc_frame f) {
-#if DC_RESIDENT
+#if DC_PERSISTENT
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     if (threadIdx.x == 0) {
@@ -164,10 +164,10 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
 #endif
 }
 
-__device__ int dc_exact_built = DC_RESIDENT;
+__device__ int dc_exact_built = DC_PERSISTENT;
 
-static dc_resident_kernel kernel_of() {
-    dc_resident_kernel kernel = {};
+static dc_persistent_kernel kernel_of() {
+    dc_persistent_kernel kernel = {};
     kernel.narrow = reinterpret_cast<const void *>(run_exact<8>);
     kernel.wide = reinterpret_cast<const void *>(run_exact<16>);
     kernel.narrow_shared = sizeof(exact_shared<8>);
@@ -178,14 +178,14 @@ static dc_resident_kernel kernel_of() {
 }
 
 cudaError_t dc_exact_blocks(int *blocks) {
-    const dc_resident_kernel kernel = kernel_of();
+    const dc_persistent_kernel kernel = kernel_of();
     int built = 0;
     *blocks = 0;
     const cudaError_t status = cudaMemcpyFromSymbol(&built, dc_exact_built, sizeof built);
-    return status == cudaSuccess ? dc_resident_blocks(&kernel, built, blocks) : status;
+    return status == cudaSuccess ? dc_persistent_blocks(&kernel, built, blocks) : status;
 }
 
 cudaError_t dc_launch_exact(const dc_frame *frame, int blocks, cudaStream_t stream) {
-    const dc_resident_kernel kernel = kernel_of();
-    return dc_resident_launch(&kernel, frame, DC_ARRIVALS, blocks, stream);
+    const dc_persistent_kernel kernel = kernel_of();
+    return dc_persistent_launch(&kernel, frame, DC_ARRIVALS, blocks, stream);
 }

@@ -72,7 +72,7 @@ template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
 }
 
 template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(const __grid_constant__ dc_frame f) {
-#if DC_RESIDENT
+#if DC_PERSISTENT
     extern __shared__ __align__(128) unsigned char memory[];
     fast_shared<R> &s = *reinterpret_cast<fast_shared<R> *>(memory);
     if (threadIdx.x == 0) {
@@ -95,10 +95,10 @@ template <int R> __global__ void __launch_bounds__(DC_FAST_ALL, 1) run_fast(cons
 #endif
 }
 
-__device__ int dc_fast_built = DC_RESIDENT;
+__device__ int dc_fast_built = DC_PERSISTENT;
 
-static dc_resident_kernel kernel_of() {
-    dc_resident_kernel kernel = {};
+static dc_persistent_kernel kernel_of() {
+    dc_persistent_kernel kernel = {};
     kernel.narrow = reinterpret_cast<const void *>(run_fast<8>);
     kernel.wide = reinterpret_cast<const void *>(run_fast<16>);
     kernel.narrow_shared = sizeof(fast_shared<8>);
@@ -109,14 +109,14 @@ static dc_resident_kernel kernel_of() {
 }
 
 cudaError_t dc_fast_blocks(int *blocks) {
-    const dc_resident_kernel kernel = kernel_of();
+    const dc_persistent_kernel kernel = kernel_of();
     int built = 0;
     *blocks = 0;
     const cudaError_t status = cudaMemcpyFromSymbol(&built, dc_fast_built, sizeof built);
-    return status == cudaSuccess ? dc_resident_blocks(&kernel, built, blocks) : status;
+    return status == cudaSuccess ? dc_persistent_blocks(&kernel, built, blocks) : status;
 }
 
 cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t stream) {
-    const dc_resident_kernel kernel = kernel_of();
-    return dc_resident_launch(&kernel, frame, 1, blocks, stream);
+    const dc_persistent_kernel kernel = kernel_of();
+    return dc_persistent_launch(&kernel, frame, 1, blocks, stream);
 }

@@ -1,5 +1,5 @@
 /* round.cu - the program of a draft model's round: its phases, its buffers, and when it may run. */
-#include "cuda/persistent/resident_parts.h"
+#include "cuda/persistent/persistent_parts.h"
 
 #include <memory>
 
@@ -12,12 +12,12 @@ struct planner : dc_phase_list {
     bool counting;
 
     /* act = norm(x), and for dflash2 its convolution; *kernels gets the sums for the other half. */
-    df_status input(int layer, const float *weight, const df_conv_weights *conv, int sublayer, dc_sum *kernels) {
+    dflash_status input(int layer, const float *weight, const df_conv_weights *conv, int sublayer, dc_sum *kernels) {
         dc_phase *norm = add(DC_NORM, layer, c->hidden);
         norm->weight = weight;
         norm->x = stream;
         *kernels = dc_sum{nullptr, nullptr, 0};
-        if (c->family != DF_FAMILY_DFLASH2) return DF_OK;
+        if (c->family != DFLASH_FAMILY_DFLASH2) return DFLASH_OK;
         const df_matrix *w[1] = {&conv->projection};
         dc_product projection;
         TRY(product(w, 1, dyn[sublayer], &dyn_floats, &projection));
@@ -27,7 +27,7 @@ struct planner : dc_phase_list {
         phase->x = stream;
         phase->dyn = *kernels;
         phase->base = conv->base;
-        return DF_OK;
+        return DFLASH_OK;
     }
     void residual(int layer, const dc_sum &sum, const dc_sum &kernels, const df_conv_weights *conv) {
         dc_phase *phase = add(DC_RESIDUAL, layer, c->hidden);
@@ -36,10 +36,10 @@ struct planner : dc_phase_list {
         phase->y = stream;
         phase->dyn = kernels;
         phase->half = 1;
-        if (kernels.partial != nullptr || (counting && c->family == DF_FAMILY_DFLASH2))
+        if (kernels.partial != nullptr || (counting && c->family == DFLASH_FAMILY_DFLASH2))
             phase->base = conv->base + (size_t)c->conv_kernel * (size_t)c->hidden;
     }
-    df_status layer(int i) {
+    dflash_status layer(int i) {
         const df_layer_weights *w = &p->weights->layer[i];
         dc_sum kernels;
         dc_product sum;
@@ -69,9 +69,9 @@ struct planner : dc_phase_list {
         silu->b = dc_sum_of(sum, 1, nullptr, padded);
         TRY(product(down, 1, main, &main_floats, &sum));
         residual(i, dc_sum_of(sum, 0, nullptr, padded), kernels, &w->mlp_conv);
-        return DF_OK;
+        return DFLASH_OK;
     }
-    df_status all() {
+    dflash_status all() {
         p->phases.clear();
         units = 0;
         dc_phase *load = add(DC_LOAD, 0, c->hidden);
@@ -80,11 +80,12 @@ struct planner : dc_phase_list {
         dc_phase *last = add(DC_FINAL, 0, c->hidden);
         last->x = stream;
         last->weight = p->weights->norm;
-        return DF_OK;
+        return DFLASH_OK;
     }
 };
 
-df_status fill_frame(df_engine *engine, dc_program *p, const df_config *c, int padded, int segments, df_error *err) {
+dflash_status fill_frame(dflash_engine *engine, dc_program *p, const dflash_config *c, int padded, int segments,
+                         dflash_error *err) {
     const int group = c->n_heads / c->n_kv_heads, chunks = (group * padded + DC_QUERIES - 1) / DC_QUERIES;
     const size_t items = (size_t)c->n_kv_heads * (size_t)chunks * (size_t)segments, rows = (size_t)padded;
     const size_t widest =
@@ -130,8 +131,8 @@ df_status fill_frame(df_engine *engine, dc_program *p, const df_config *c, int p
 }
 
 /* A program's shapes are planned twice: once to learn how large the partial sums are. */
-df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int segments, dc_program **out,
-                       df_error *err) {
+dflash_status make_program(dflash_engine *engine, const df_round_args *a, bool fast, int segments, dc_program **out,
+                           dflash_error *err) {
     std::unique_ptr<dc_program, dc_program_dropper> owned(new (std::nothrow) dc_program());
     dc_program *const p = owned.get();
     *out = nullptr;
@@ -148,32 +149,32 @@ df_status make_program(df_engine *engine, const df_round_args *a, bool fast, int
     plan.fits = true;
     plan.counting = true;
     plan.err = err;
-    df_status status = plan.all();
+    dflash_status status = plan.all();
     plan.counting = false;
     void *memory = nullptr;
-    if (status == DF_OK && plan.fits) {
+    if (status == DFLASH_OK && plan.fits) {
         status = device_scratch(p, plan.main_floats * 4, &memory, err);
         plan.main = static_cast<float *>(memory);
-        for (int i = 0; status == DF_OK && i < 2; i++) {
+        for (int i = 0; status == DFLASH_OK && i < 2; i++) {
             status = device_scratch(p, plan.dyn_floats * 4, &memory, err);
             plan.dyn[i] = static_cast<float *>(memory);
         }
-        if (status == DF_OK)
+        if (status == DFLASH_OK)
             status = device_scratch(p, (size_t)a->config->block * (size_t)a->config->hidden * 4, &memory, err);
         plan.stream = static_cast<float *>(memory);
-        if (status == DF_OK) status = fill_frame(engine, p, a->config, plan.padded, segments, err);
-        if (status == DF_OK) status = plan.all();
-        if (status == DF_OK) status = device_buffer(p, p->phases.size() * sizeof(dc_phase), &memory, err);
+        if (status == DFLASH_OK) status = fill_frame(engine, p, a->config, plan.padded, segments, err);
+        if (status == DFLASH_OK) status = plan.all();
+        if (status == DFLASH_OK) status = device_buffer(p, p->phases.size() * sizeof(dc_phase), &memory, err);
         p->frame.phase = static_cast<dc_phase *>(memory);
         p->frame.phases = (int)p->phases.size();
     }
-    if (status != DF_OK || !plan.fits) return status;
+    if (status != DFLASH_OK || !plan.fits) return status;
     *out = owned.release();
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 /* The widest sight of any layer; 0: all. */
-int widest_window(const df_config *c) {
+int widest_window(const dflash_config *c) {
     int widest = 1;
     for (int i = 0; i < c->n_layers && widest > 0; i++)
         widest = c->layer[i].window == 0 || c->layer[i].window > widest ? c->layer[i].window : widest;
@@ -186,20 +187,20 @@ bool all_fast(const df_round_args *a) {
         const df_layer_weights *w = &a->weights->layer[i];
         const df_matrix *const all[] = {
             &w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down, &w->attn_conv.projection, &w->mlp_conv.projection};
-        for (int m = 0; m < (a->config->family == DF_FAMILY_DFLASH2 ? 9 : 7); m++)
+        for (int m = 0; m < (a->config->family == DFLASH_FAMILY_DFLASH2 ? 9 : 7); m++)
             if (!dc_fast_width(all[m]->dtype)) return false;
     }
     return true;
 }
 
-bool covered(const dc_resident *r, const df_round_args *a) {
-    const df_config *c = a->config;
+bool covered(const dc_persistent *r, const df_round_args *a) {
+    const dflash_config *c = a->config;
     const int met = c->conv_group > 0 ? (DC_UNIT - 1) / c->conv_group + 2 : 0;
     return (!r->fast || all_fast(a)) &&
            dc_attention_covered(r->fast, c->block, c->head_dim, widest_window(c), a->key_pos, a->keys,
                                 a->map.segments) &&
            c->hidden <= DC_UNIT * DC_MOST_SEGMENTS &&
-           (c->family != DF_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) && r->exact_blocks > 0 &&
+           (c->family != DFLASH_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) && r->exact_blocks > 0 &&
            (!r->fast || r->fast_blocks > 0);
 }
 
@@ -211,7 +212,7 @@ template <typename T> bool renew(T *&at, T *address) {
 }
 
 /* The phases carry the addresses of the call: they are sent again when those differ from the last call's. */
-df_status send_phases(df_engine *engine, dc_program *p, const df_round_args *a, df_error *err) {
+dflash_status send_phases(dflash_engine *engine, dc_program *p, const df_round_args *a, dflash_error *err) {
     bool changed = false;
     for (dc_phase &phase : p->phases) {
         const size_t layer = (size_t)phase.layer * a->layer_stride;
@@ -222,21 +223,21 @@ df_status send_phases(df_engine *engine, dc_program *p, const df_round_args *a, 
             changed |= renew(phase.v, a->v + layer);
         }
     }
-    if (!changed) return DF_OK;
-    const df_status status = engine->memory.upload(engine->memory.owner, const_cast<dc_phase *>(p->frame.phase),
-                                                   p->phases.data(), p->phases.size() * sizeof(dc_phase), err);
-    if (status != DF_OK) p->phases[0].x = nullptr; /* no call's noise: the next one sends them again */
+    if (!changed) return DFLASH_OK;
+    const dflash_status status = engine->memory.upload(engine->memory.owner, const_cast<dc_phase *>(p->frame.phase),
+                                                       p->phases.data(), p->phases.size() * sizeof(dc_phase), err);
+    if (status != DFLASH_OK) p->phases[0].x = nullptr; /* no call's noise: the next one sends them again */
     return status;
 }
 
-df_status find_program(df_engine *engine, const df_round_args *a, dc_program **out, df_error *err) {
-    dc_resident *r = df_cuda_of(engine)->resident;
+dflash_status find_program(dflash_engine *engine, const df_round_args *a, dc_program **out, dflash_error *err) {
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     *out = nullptr;
     for (size_t i = 0; i < r->programs.size(); i++) {
         dc_program *p = r->programs[i];
         if (p->weights != a->weights || p->first != a->weights->layer[0].q.data) continue;
         *out = p;
-        if (p->segments >= a->map.segments) return DF_OK;
+        if (p->segments >= a->map.segments) return DFLASH_OK;
         TRY(engine->memory.finish(engine->memory.owner, err));
         dc_drop_program(p);
         r->programs.erase(r->programs.begin() + (long)i);
@@ -245,7 +246,7 @@ df_status find_program(df_engine *engine, const df_round_args *a, dc_program **o
     r->programs.reserve(r->programs.size() + 1); /* so that what is made is not lost for want of a place */
     TRY(make_program(engine, a, r->fast, a->map.segments + a->map.segments / 4 + 4, out, err));
     if (*out != nullptr) r->programs.push_back(*out);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
 } /* namespace */
@@ -255,14 +256,15 @@ void dc_drop_program(dc_program *p) {
     delete p;
 }
 
-extern "C" df_status df_cuda_round(df_engine *engine, const df_round_args *a, bool *done, df_error *err) try {
-    dc_resident *r = df_cuda_of(engine)->resident;
+extern "C" dflash_status df_cuda_round(dflash_engine *engine, const df_round_args *a, bool *done,
+                                       dflash_error *err) try {
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     *done = false;
     TRY(dc_ask_blocks(r, err));
-    if (!covered(r, a)) return DF_OK;
+    if (!covered(r, a)) return DFLASH_OK;
     dc_program *p = nullptr; /* stays so when the products do not fit one kernel */
     TRY(find_program(engine, a, &p, err));
-    if (p == nullptr) return DF_OK;
+    if (p == nullptr) return DFLASH_OK;
     TRY(send_phases(engine, p, a, err));
     TRY(dc_poison(engine, p, err));
     dc_frame f = p->frame;

@@ -1,5 +1,5 @@
-/* story.c - see story.h. */
-#include "report/story.h"
+/* summary.c - see summary.h. */
+#include "report/summary.h"
 
 #include "base/coordinates.h"
 #include "check/divergence.h"
@@ -16,21 +16,21 @@ static void ticked(FILE *to, const char *name) {
 }
 
 /* The first round that is not identical; NULL when all are. */
-static const dp_arm_result *failed_round(const dp_result *r) {
-    for (int i = 0; i < r->arm_count; i++)
-        if (!r->arm[i].identical || r->arm[i].nonfinite) return &r->arm[i];
+static const dp_variant_result *failed_round(const dp_result *r) {
+    for (int i = 0; i < r->variant_count; i++)
+        if (!r->variant[i].identical || r->variant[i].nonfinite) return &r->variant[i];
     return NULL;
 }
 
-const char *dp_story_stage(const dp_result_case *item) {
+const char *dp_summary_stage(const dp_result_case *item) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(&item->result, &by);
-    const dp_arm_result *arm = failed_round(&item->result);
-    return first != NULL ? first->name : arm != NULL ? arm->stage : "";
+    const dp_variant_result *variant = failed_round(&item->result);
+    return first != NULL ? first->name : variant != NULL ? variant->stage : "";
 }
 
-void dp_story_headline(FILE *to, const dp_result_case *item) {
-    const char *stage = dp_story_stage(item);
+void dp_summary_headline(FILE *to, const dp_result_case *item) {
+    const char *stage = dp_summary_stage(item);
     switch (item->result.verdict) {
     case DP_PASS:
         fputs("passes", to);
@@ -63,7 +63,7 @@ void dp_story_headline(FILE *to, const dp_result_case *item) {
 static void least_headroom(FILE *to, const dp_result *r) {
     const dp_stage_result *least = dp_worst_stage(r);
     if (least != NULL && isfinite(least->headroom))
-        fprintf(to, " The stage nearest to its bar is `%s`, with %.0f %% of it left.", least->name,
+        fprintf(to, " The stage nearest to its limit is `%s`, with %.0f %% of it left.", least->name,
                 100 * least->headroom);
 }
 
@@ -80,7 +80,7 @@ static void worst_element(FILE *to, const dp_stage_result *stage, int64_t index,
     fprintf(to, " instead of %.9g.", want);
 }
 
-/* "1 of 59 run alone is outside its bound", "27 of 59 compared stages are outside their bars". */
+/* "1 of 59 run alone is outside its bound", "27 of 59 compared stages are outside their limits". */
 static void outside(FILE *to, int failed, int count, const char *stages, const char *limit) {
     fprintf(to, "%d of %d %s %s %s%s", failed, count, stages, failed == 1 ? "is outside its" : "are outside their",
             limit, failed == 1 ? "" : "s");
@@ -90,7 +90,7 @@ static void outside(FILE *to, int failed, int count, const char *stages, const c
  * did is told by them. Says nothing where rows are no tokens or none stands out. */
 static void rows_off(FILE *to, const dp_stage_result *stage, const dp_stage_plot *plot) {
     enum { MOST_SPANS = 3, FAR = 10 };
-    const double limit = FAR * stage->bar.l2_rel;
+    const double limit = FAR * stage->limit.l2_rel;
     int from[MOST_SPANS], last[MOST_SPANS], spans = 0, off = 0;
     const int count = plot->rows;
     if (stage->exact || plot->row_group != 1 || count < 2) return;
@@ -151,8 +151,8 @@ static void chained_fault(FILE *to, const dp_stage_result *stage, const dp_stage
         worst_element(to, stage, d->worst, d->worst_got, d->worst_want);
     } else {
         fputs(" Its error is ", to);
-        factor(to, dp_times_bar(stage));
-        fputs(" times the bar.", to);
+        factor(to, dp_times_limit(stage));
+        fputs(" times the limit.", to);
         if (stage->sketch.judged && !stage->sketch.pass) {
             char text[DP_SKETCH_TEXT];
             fprintf(to, " By the %s.", dp_sketch_text(&stage->sketch, text));
@@ -165,7 +165,7 @@ static void chained_fault(FILE *to, const dp_stage_result *stage, const dp_stage
 static void isolated_fault(FILE *to, const dp_stage_result *stage, const dp_stage_plot *plot) {
     const dp_isolated *alone = &stage->isolated;
     const double share = alone->share, oracle = alone->oracle_share;
-    const double noise = alone->noise / alone->noise_bar, peak = alone->peak / alone->peak_bar;
+    const double noise = alone->noise / alone->noise_limit, peak = alone->peak / alone->peak_limit;
     if (share <= 1 && !(noise > 1) && !(peak > 1) && oracle > 1) {
         fputs(" Run alone it is inside its bound, but the oracle's values of it are off by ", to);
         factor(to, oracle);
@@ -204,55 +204,56 @@ static void diverged(FILE *to, const dp_result *r, const dp_stage_result *stage,
         return;
     }
     chained_fault(to, stage, plot);
-    if (stage->isolated.judged && dp_headroom(&stage->bar, &stage->isolated.difference) < 0.0)
-        fputs(" Run alone, on the reference's own inputs, it leaves that bar as well, though not the bound of its own "
-              "arithmetic: what computes here rounds more coarsely than the bar allows.",
-              to);
+    if (stage->isolated.judged && dp_headroom(&stage->limit, &stage->isolated.difference) < 0.0)
+        fputs(
+            " Run alone, on the reference's own inputs, it leaves that limit as well, though not the bound of its own "
+            "arithmetic: what computes here rounds more coarsely than the limit allows.",
+            to);
     else if (stage->isolated.judged)
         fputs(" Run alone it stays within the bound of its own arithmetic, so it received the error from its inputs.",
               to);
     else
-        fputs(" Every stage before it is inside its bar. No stage was run alone, so the fault is in this stage or in "
+        fputs(" Every stage before it is inside its limit. No stage was run alone, so the fault is in this stage or in "
               "inputs whose own error still passed.",
               to);
 }
 
-static void round_fault(FILE *to, const dp_arm_result *arm) {
-    if (arm->nonfinite) {
-        fprintf(to, " `forward_round` with a cache (`%s`) holds the same values that are not finite.", arm->name);
+static void round_fault(FILE *to, const dp_variant_result *variant) {
+    if (variant->nonfinite) {
+        fprintf(to, " `forward_round` with a cache (`%s`) holds the same values that are not finite.", variant->name);
         return;
     }
-    fprintf(to, " `forward_round` with a cache (`%s`) does not give the bits of `forward_block`", arm->name);
-    if (arm->stage[0] != '\0' && arm->index < 0)
-        fprintf(to, ": one side does not show `%s` with the rows expected", arm->stage);
-    else if (arm->stage[0] != '\0')
-        fprintf(to, ": they differ first in `%s`, value %lld, 0x%08x instead of 0x%08x", arm->stage,
-                (long long)arm->index, (unsigned)arm->round_bits, (unsigned)arm->block_bits);
+    fprintf(to, " `forward_round` with a cache (`%s`) does not give the bits of `forward_block`", variant->name);
+    if (variant->stage[0] != '\0' && variant->index < 0)
+        fprintf(to, ": one side does not show `%s` with the rows expected", variant->stage);
+    else if (variant->stage[0] != '\0')
+        fprintf(to, ": they differ first in `%s`, value %lld, 0x%08x instead of 0x%08x", variant->stage,
+                (long long)variant->index, (unsigned)variant->round_bits, (unsigned)variant->block_bits);
     fputs(".", to);
 }
 
 static void failure(FILE *to, const dp_result *r) {
     dp_divergence_by by;
     const dp_stage_result *first = dp_first_divergence(r, &by);
-    const dp_arm_result *arm = failed_round(r);
+    const dp_variant_result *variant = failed_round(r);
     fputs(" fails: ", to);
-    outside(to, r->failed_stages, r->stage_count, "compared stages", "bar");
+    outside(to, r->failed_stages, r->stage_count, "compared stages", "limit");
     if (r->isolated_count > 0) {
         fputs(", ", to);
         outside(to, r->failed_isolated, r->isolated_count, "run alone", "bound");
     }
     fputs(".", to);
     if (first != NULL) diverged(to, r, first, by);
-    if (arm != NULL) round_fault(to, arm);
+    if (variant != NULL) round_fault(to, variant);
 }
 
-void dp_story_begin(FILE *to, const dp_result_case *item) {
+void dp_summary_begin(FILE *to, const dp_result_case *item) {
     const dp_result *r = &item->result;
     ticked(to, item->name);
     switch (r->verdict) {
     case DP_PASS:
-        fprintf(to, " passes: all %d compared stages are inside their bars and all %d rounds give the same bits.",
-                r->stage_count, r->arm_count);
+        fprintf(to, " passes: all %d compared stages are inside their limits and all %d rounds give the same bits.",
+                r->stage_count, r->variant_count);
         least_headroom(to, r);
         break;
     case DP_FAIL:
@@ -332,7 +333,7 @@ static void per_layer(FILE *to, const dp_result *r, int from) {
     if (told > 0) fprintf(to, "%s.", quiet > 0 ? "; no later one doubles it" : "");
 }
 
-void dp_story_growth(FILE *to, const dp_result_case *item) {
+void dp_summary_growth(FILE *to, const dp_result_case *item) {
     const dp_result *r = &item->result;
     dp_divergence_by by;
     const dp_stage_result *stage = dp_first_divergence(r, &by), *final = dp_stage_named(r, "final");
@@ -347,9 +348,9 @@ void dp_story_growth(FILE *to, const dp_result_case *item) {
     if (after > 0) {
         fprintf(to, failed > 0 ? "Of the %d stages after it, " : "None of the %d stages after it", after);
         if (failed > 0)
-            fprintf(to, failed == 1 ? "%d is outside its bar." : "%d are outside their bars.", failed);
+            fprintf(to, failed == 1 ? "%d is outside its limit." : "%d are outside their limits.", failed);
         else
-            fputs(" is outside its bar.", to);
+            fputs(" is outside its limit.", to);
         if (r->isolated_count > 0) other_faults(to, r, stage, failed > 0);
     }
     if (layers_after) per_layer(to, r, layer >= 0 ? layer : 0);
@@ -358,13 +359,13 @@ void dp_story_growth(FILE *to, const dp_result_case *item) {
         fprintf(to, " The output (`final`) holds %lld values that are not finite.",
                 (long long) final->difference.nonfinite);
     else
-        fprintf(to, " At the output (`final`) the relative L2 error is %.2g, %s its bar.", final->difference.l2_rel,
+        fprintf(to, " At the output (`final`) the relative L2 error is %.2g, %s its limit.", final->difference.l2_rel,
                 final->pass ? "inside" : "outside");
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-void dp_story_tokens(FILE *to, const dp_result_case *item) {
+void dp_summary_tokens(FILE *to, const dp_result_case *item) {
     const dp_tokens *tokens = &item->result.plot.tokens;
     const dp_stage_result *choice = dp_stage_named(&item->result, "select.path");
     int different = 0, first = 0;

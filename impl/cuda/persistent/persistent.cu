@@ -1,6 +1,6 @@
-/* resident.cu - products and the fast attention as operations: short programs of their own. */
+/* persistent.cu - products and the fast attention as operations: short programs of their own. */
 #include "cuda/common/device_scope.h"
-#include "cuda/persistent/resident_parts.h"
+#include "cuda/persistent/persistent_parts.h"
 
 namespace {
 
@@ -35,12 +35,12 @@ bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const i
     return last - first + 1 == segments && first % 1024 + segments <= DC_MOST_KEY_SEGMENTS;
 }
 
-extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix *w, const float *bias, const float *x,
-                                             int rows, float *y, df_error *err) {
+extern "C" dflash_status df_cuda_matmul_persistent(dflash_engine *engine, const df_matrix *w, const float *bias,
+                                                   const float *x, int rows, float *y, dflash_error *err) {
     enum { TILE_ROWS = 16, FEW_ROWS = 64 /* above, reading the weights once pays */ };
-    dc_resident *r = df_cuda_of(engine)->resident;
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     const bool fast = r->fast && dc_fast_width(w->dtype);
-    if (rows == 0) return DF_OK;
+    if (rows == 0) return DFLASH_OK;
     TRY(dc_ask_blocks(r, err));
     const df_matrix *matrices[1] = {w};
     dc_phase phase[3] = {};
@@ -58,7 +58,7 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
     f.act = df_cuda_take<float>(engine, (size_t)product.segments * DC_UNIT * (size_t)widest, err);
     f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
     if (product.partial == nullptr || phases == nullptr || f.act == nullptr || f.arrived == nullptr)
-        return DF_ERR_MEMORY;
+        return DFLASH_ERR_MEMORY;
     f.phases = 3;
     phase[0].kind = DC_COPY;
     phase[0].n = (int)w->in;
@@ -81,11 +81,11 @@ extern "C" df_status df_cuda_matmul_resident(df_engine *engine, const df_matrix 
                           "a product", err));
     }
     df_arena_rewind(&engine->arena, mark);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attention_args *a, df_error *err) {
-    dc_resident *r = df_cuda_of(engine)->resident;
+extern "C" dflash_status df_cuda_attention_fast(dflash_engine *engine, const df_attention_args *a, dflash_error *err) {
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     TRY(dc_ask_blocks(r, err));
     if (r->fast_blocks == 0 ||
         !dc_attention_covered(true, a->rows, a->head_dim, a->window, a->k_pos, a->keys, a->map.segments))
@@ -107,7 +107,7 @@ extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attentio
     f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
     if (device == nullptr || f.seen == nullptr || f.largest == nullptr || f.total == nullptr || f.context == nullptr ||
         f.arrived == nullptr)
-        return DF_ERR_MEMORY;
+        return DFLASH_ERR_MEMORY;
     host.sight = dc_sight{a->window, a->causal};
     host.phase[0].kind = DC_SEEN;
     host.phase[1].kind = DC_ATTEND;
@@ -136,19 +136,19 @@ extern "C" df_status df_cuda_attention_fast(df_engine *engine, const df_attentio
                       "the phases of an attention", err));
     TRY(df_cuda_check(dc_launch_fast(&f, r->fast_blocks, stream), "an attention", err));
     df_arena_rewind(&engine->arena, mark);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-extern "C" df_status df_cuda_run_phase(df_engine *engine, int kind, int dtype, bool *ran, df_error *err) {
+extern "C" dflash_status df_cuda_run_phase(dflash_engine *engine, int kind, int dtype, bool *ran, dflash_error *err) {
     const df_cuda_scope scope(df_cuda_of(engine)->device);
-    dc_resident *r = df_cuda_of(engine)->resident;
+    dc_persistent *r = df_cuda_of(engine)->persistent;
     TRY(scope.check(err));
     *ran = false;
-    if (r == nullptr) return DF_OK; /* class cublas has no such kernel */
+    if (r == nullptr) return DFLASH_OK; /* class cublas has no such kernel */
     TRY(dc_ask_blocks(r, err));
     const int blocks = r->fast ? r->fast_blocks : r->exact_blocks;
     *ran = blocks > 0;
-    if (!*ran) return DF_OK;
+    if (!*ran) return DFLASH_OK;
     dc_phase host = {}; /* of nothing: whatever it is, there is no work in it */
     host.kind = kind;
     host.product.dtype = dtype;
@@ -156,7 +156,7 @@ extern "C" df_status df_cuda_run_phase(df_engine *engine, int kind, int dtype, b
     dc_phase *device = df_cuda_take<dc_phase>(engine, 1, err);
     dc_frame f = {};
     f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
-    if (device == nullptr || f.arrived == nullptr) return DF_ERR_MEMORY;
+    if (device == nullptr || f.arrived == nullptr) return DFLASH_ERR_MEMORY;
     f.phase = device;
     f.phases = 1;
     f.rows = 1;

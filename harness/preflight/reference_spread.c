@@ -1,5 +1,5 @@
-/* bracket.c - see bracket.h. */
-#include "preflight/bracket.h"
+/* reference_spread.c - see reference_spread.h. */
+#include "preflight/reference_spread.h"
 
 #include "common/error.h"
 #include "formulas/evaluate.h"
@@ -12,7 +12,8 @@ static double recorded(const cJSON *pair, int index) {
     return cJSON_IsNumber(value) ? value->valuedouble : NAN;
 }
 
-df_status dp_bracket_recorded(const dp_oracle *oracle, const char *label, double out[2], df_error *err) {
+dflash_status dp_reference_spread_recorded(const dp_oracle *oracle, const char *label, double out[2],
+                                           dflash_error *err) {
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), "float32_orders");
     const cJSON *largest = cJSON_GetObjectItemCaseSensitive(record, "largest");
     const cJSON *pair = cJSON_GetObjectItemCaseSensitive(largest, label);
@@ -20,23 +21,23 @@ df_status dp_bracket_recorded(const dp_oracle *oracle, const char *label, double
     for (int i = 0; i < 2; i++) out[i] = recorded(pair, i);
     if (!(orders >= 2.0) || !(out[0] >= 0.0) || !(out[1] >= 0.0) || !isfinite(out[0]) || !isfinite(out[1]))
         return df_fail(
-            err, DF_ERR_REFUSED, "provenance.orders",
+            err, DFLASH_ERR_REFUSED, "provenance.orders",
             "The provenance of %s does not say how far stage %s came from float64 in several float32 orders: "
             "expected float32_orders {orders: at least 2, largest: {\"%s\": [relative L2, max over rms]}}. A "
-            "bar made of one float32 run can be too narrow by luck. Generate the oracle again.",
+            "limit made of one float32 run can be too narrow by luck. Generate the oracle again.",
             dp_oracle_path(oracle), label, label);
-    return DF_OK;
+    return DFLASH_OK;
 }
 
-df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
-                             dp_difference *out, dp_spread *spread, df_error *err) {
+dflash_status dp_reference_spread_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
+                                          dp_difference *out, dp_spread *spread, dflash_error *err) {
     double largest[2];
-    TRY(dp_bracket_recorded(oracle, spec->name, largest, err));
+    TRY(dp_reference_spread_recorded(oracle, spec->name, largest, err));
     dp_array f32 = {.value = NULL};
     const int64_t row = dp_row_length(spec->stage, spec->rank, spec->dim);
-    df_status status = dp_oracle_stage(oracle, DP_RUN_F32, spec->name, &f32, err);
-    if (status == DF_OK) status = dp_compare(f32.value, truth, row, out, err);
-    if (status == DF_OK) {
+    dflash_status status = dp_oracle_stage(oracle, DP_RUN_F32, spec->name, &f32, err);
+    if (status == DFLASH_OK) status = dp_compare(f32.value, truth, row, out, err);
+    if (status == DFLASH_OK) {
         *spread = (dp_spread){.own = {out->l2_rel, out->max_rel},
                               .claimed = {largest[0], largest[1]},
                               .row = dp_largest_row(truth, row),
@@ -49,18 +50,18 @@ df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec,
     return status;
 }
 
-df_status dp_bracket_frequencies(const dp_oracle *oracle, const df_rope_config *rope, const dp_stage_spec *spec,
-                                 const dp_array *truth, df_error *err) {
+dflash_status dp_reference_spread_frequencies(const dp_oracle *oracle, const dflash_rope_config *rope,
+                                              const dp_stage_spec *spec, const dp_array *truth, dflash_error *err) {
     static const dp_run runs[] = {DP_RUN_F32, DP_RUN_BF16};
-    df_status status = DF_OK;
-    for (size_t run = 0; status == DF_OK && run < sizeof runs / sizeof *runs; run++) {
+    dflash_status status = DFLASH_OK;
+    for (size_t run = 0; status == DFLASH_OK && run < sizeof runs / sizeof *runs; run++) {
         dp_array table = {.value = NULL};
         status = dp_oracle_stage(oracle, runs[run], spec->name, &table, err);
-        for (int64_t i = 0; status == DF_OK && i < table.count; i++) {
+        for (int64_t i = 0; status == DFLASH_OK && i < table.count; i++) {
             const int64_t at = table.offset + i * table.stride;
             const double off = fabs(table.value[i] - truth->value[i]), bound = dp_frequency(rope, (int)at).error;
             if (!(off <= bound))
-                status = df_fail(err, DF_ERR_REFUSED, "oracle.frequencies",
+                status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.frequencies",
                                  "Stage %s of %s: frequency %lld is %.9g in the reference's %s run and %.9g in its "
                                  "float64 run, %.3g apart: expected at most %.3g, what the float32 operations of this "
                                  "scaling can be off by. One of the two tables is of another config. Generate the "

@@ -1,5 +1,5 @@
 /*
- * many_fast.cu - products of many rows on the tensor cores: the rounding model and the order of product_fast.cuh.
+ * wide_fast.cu - products of many rows on the tensor cores: the rounding model and the order of product_fast.cuh.
  *
  * The rows are first split into their hi and lo parts. A block owns 128 outputs and 64 rows, a warp 32 of each; stages
  * of 64 channels of the weights and of both parts come by asynchronous copies, three under way. After each group of
@@ -7,7 +7,7 @@
  */
 #include "cuda/common/chain_sums.cuh"
 #include "cuda/persistent/product_fast.cuh"
-#include "cuda/persistent/resident_parts.h"
+#include "cuda/persistent/persistent_parts.h"
 
 namespace {
 
@@ -143,14 +143,14 @@ bool dc_many_fast_covers(const df_matrix *w, const float *x) {
            reinterpret_cast<uintptr_t>(x) % sizeof(float2) == 0;
 }
 
-df_status dc_many_fast(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                       df_error *err) {
+dflash_status dc_many_fast(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                           float *y, dflash_error *err) {
     enum { SPLIT_BLOCKS = 528 };
     const cudaStream_t stream = df_cuda_stream(engine);
     const df_arena_mark mark = df_arena_get_mark(&engine->arena);
     const size_t in = (size_t)w->in, most = (size_t)(rows < SLICE ? rows : SLICE) * in / 2;
     unsigned *hi = df_cuda_take<unsigned>(engine, most, err), *lo = df_cuda_take<unsigned>(engine, most, err);
-    if (hi == nullptr || lo == nullptr) return DF_ERR_MEMORY;
+    if (hi == nullptr || lo == nullptr) return DFLASH_ERR_MEMORY;
     TRY(df_cuda_check(
         cudaFuncSetAttribute(many_fast, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * (int)sizeof(stage)),
         "shared memory for a product of many rows", err));
@@ -172,5 +172,5 @@ df_status dc_many_fast(df_engine *engine, const df_matrix *w, const float *bias,
         TRY(df_cuda_launched("a product of many rows", err));
     }
     df_arena_rewind(&engine->arena, mark);
-    return DF_OK;
+    return DFLASH_OK;
 }

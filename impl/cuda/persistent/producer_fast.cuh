@@ -1,5 +1,5 @@
 /*
- * produce_fast.cuh - the two warps that keep the fast class's ring of stages full with bulk copies.
+ * producer_fast.cuh - the two warps that keep the fast class's ring of stages full with bulk copies.
  *
  * One streams the weights of this block's units, and the keys and values of its attention items, in order, from phase
  * to phase and ahead of the grid's barriers: weights and the context's rows wait for nobody's results. It has no more

@@ -1,12 +1,12 @@
 /*
- * bracket.h - what rounding in float32 costs the reference at one stage: the distance that bars are made of.
+ * reference_spread.h - what rounding in float32 costs the reference at one stage: the distance that limits are made of.
  *
  * One float32 run is one draw, and a lucky one now and then. So an oracle also says how far the reference came from its
- * float64 run with the terms of its sums in other orders (provenance.float32_orders, FORMAT.md); the bracket is the
- * largest of all of these, for each measure.
+ * float64 run with the terms of its sums in other orders (provenance.float32_orders, FORMAT.md); the reference spread
+ * is the largest of all of these, for each measure.
  */
-#ifndef DP_BRACKET_H
-#define DP_BRACKET_H
+#ifndef DP_REFERENCE_SPREAD_H
+#define DP_REFERENCE_SPREAD_H
 
 #include "limits/compare.h"
 #include "store/stage_set.h"
@@ -29,18 +29,19 @@ typedef struct dp_spread {
 
 /* What the record says of a stage, or of its sketch (NAME#sketch): relative L2 and the largest error relative to the
  * row's rms. Code: "provenance.orders". */
-df_status dp_bracket_recorded(const dp_oracle *oracle, const char *label, double out[2], df_error *err);
+dflash_status dp_reference_spread_recorded(const dp_oracle *oracle, const char *label, double out[2],
+                                           dflash_error *err);
 
 /* The reference's float32 run against `truth`, its float64 run of the same stage, raised to the largest of its orders;
  * sets own, claimed, row, whole and measured of *spread.
  * Codes: "provenance.orders" and those of dp_oracle_stage. */
-df_status dp_bracket_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
-                             dp_difference *out, dp_spread *spread, df_error *err);
+dflash_status dp_reference_spread_measure(const dp_oracle *oracle, const dp_stage_spec *spec, const dp_array *truth,
+                                          dp_difference *out, dp_spread *spread, dflash_error *err);
 
 /* The table of rotary frequencies, frequency by frequency: float32 by definition in every run of the reference, so the
  * bfloat16 run is no yardstick for it. Its float32 and bfloat16 runs must lie within what the formula's float32
  * operations can be off by (dp_frequency) from `truth`. Code "oracle.frequencies". */
-df_status dp_bracket_frequencies(const dp_oracle *oracle, const df_rope_config *rope, const dp_stage_spec *spec,
-                                 const dp_array *truth, df_error *err);
+dflash_status dp_reference_spread_frequencies(const dp_oracle *oracle, const dflash_rope_config *rope,
+                                              const dp_stage_spec *spec, const dp_array *truth, dflash_error *err);
 
 #endif

@@ -101,7 +101,7 @@ START_TEST(every_colour_of_the_scripts_follows_the_page) {
     static const char *const scripts[] = {"stages", "heatmap", "scatter", "ulp", "rope", "margins", "drift", "ladder"};
     char path[64], svg[256];
     size_t length;
-    df_error err = {.message = ""};
+    dflash_error err = {.message = ""};
     snprintf(path, sizeof path, "reports/%s.gp", scripts[_i]);
     char *script = scratch_read(path, &length);
     const char *const colour = strcmp(scripts[_i], "heatmap") == 0 ? "rgb \"#" : "\"#";
@@ -113,7 +113,7 @@ START_TEST(every_colour_of_the_scripts_follows_the_page) {
         snprintf(svg, sizeof svg, "<svg viewBox=\"0 0 9 4\"><path stroke='rgb(%3u, %3u, %3u)'/></svg>", r, g, b);
         FILE *to = open_memstream(&out, &length);
         ck_assert_ptr_nonnull(to);
-        ck_assert_int_eq(dp_svg_inline(to, svg, "p", "l", &err), DF_OK);
+        ck_assert_int_eq(dp_svg_inline(to, svg, "p", "l", &err), DFLASH_OK);
         ck_assert_int_eq(fclose(to), 0);
         ck_assert_msg(strstr(out, "var(--p-") != NULL, "%s: the page has no colour for #%02x%02x%02x", path, r, g, b);
         free(out);
@@ -124,7 +124,7 @@ START_TEST(every_colour_of_the_scripts_follows_the_page) {
 }
 END_TEST
 
-Suite *suite_looks(void) {
+Suite *suite_page_style(void) {
     Suite *suite = suite_create("looks");
     TCase *tests = tcase_create("looks");
     tcase_add_loop_test(tests, words_and_curves_stand_out_from_their_ground, 0, 3);

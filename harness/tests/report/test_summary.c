@@ -12,8 +12,8 @@ START_TEST(the_first_screen_of_a_failure_names_the_stage_and_the_command) {
     page_break(document, "layers.1.attn.context", 1e-3);
     char *page = page_render(document);
     FIRST_SCREEN(page, "FAIL", "tiny-plain", "Look at", "layers.1.attn.context",
-                 "the softmax-weighted values over the visible keys", "4 of 7 compared stages are outside their bars",
-                 "1,000 times the bar", "[2, 3], is 1.5 instead of 1.25", "Only row 2 of its 4 is off",
+                 "the softmax-weighted values over the visible keys", "4 of 7 compared stages are outside their limits",
+                 "1,000 times the limit", "[2, 3], is 1.5 instead of 1.25", "Only row 2 of its 4 is off",
                  "No stage was run alone", "Of the 3 stages after it, 3", "1 of 3 drafted tokens differs",
                  "dflash-parity check --checkpoint &#39;a b&#39;");
     free(page);
@@ -82,15 +82,15 @@ END_TEST
 
 START_TEST(a_round_that_differs_is_a_failure_with_its_bits) {
     page_without_gnuplot();
-    cJSON *document = page_document("tiny-plain"), *item = page_only_case(document), *arm, *first;
-    arm = cJSON_GetObjectItem(item, "rounds")->child;
-    cJSON_ReplaceItemInObject(arm, "identical", cJSON_CreateFalse());
+    cJSON *document = page_document("tiny-plain"), *item = page_only_case(document), *variant, *first;
+    variant = cJSON_GetObjectItem(item, "rounds")->child;
+    cJSON_ReplaceItemInObject(variant, "identical", cJSON_CreateFalse());
     first = cJSON_CreateObject();
     page_set(first, "stage", "layers.0.out");
     cJSON_AddNumberToObject(first, "index", 12);
     page_set(first, "block", "0x3f800000");
     page_set(first, "round", "0x3f800001");
-    cJSON_ReplaceItemInObject(arm, "first_difference", first);
+    cJSON_ReplaceItemInObject(variant, "first_difference", first);
     page_set(item, "verdict", "FAIL");
     page_set(document, "verdict", "FAIL");
     char *page = page_render(document);
@@ -258,7 +258,7 @@ START_TEST(a_stage_that_rounds_more_coarsely_than_its_bar_is_not_told_as_having_
         }
         char *page = page_render(document);
         FIRST_SCREEN(page, "layers.1.attn.context",
-                     coarse != 0 ? "rounds more coarsely than the bar allows"
+                     coarse != 0 ? "rounds more coarsely than the limit allows"
                                  : "it received the error from its inputs");
         ck_assert_ptr_null(strstr(page, coarse == 0 ? "rounds more coarsely" : "received the error"));
         free(page);
@@ -266,7 +266,7 @@ START_TEST(a_stage_that_rounds_more_coarsely_than_its_bar_is_not_told_as_having_
 }
 END_TEST
 
-Suite *suite_story(void) {
+Suite *suite_summary(void) {
     Suite *suite = suite_create("story");
     TCase *tests = tcase_create("first screens");
     tcase_add_checked_fixture(tests, page_set_up, page_tear_down);

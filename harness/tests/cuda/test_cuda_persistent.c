@@ -10,26 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static df_error err;
+static dflash_error err;
 
 enum { CONTEXT = 150, FIRST = 37, TAPS = 48 /* rows of them */, REPEATS = 1000 };
 
 typedef struct rounds {
-    df_engine *engine;
-    df_draft *draft;
-    df_kv *kv;
+    dflash_engine *engine;
+    dflash_draft *draft;
+    dflash_kv *kv;
     float *features, *taps, *noise, *out;
     int32_t pos[CONTEXT + 16];
     size_t values; /* of a result */
 } rounds;
 
-static void open_rounds(rounds *r, const char *dir, df_class numeric_class, df_precision precision) {
-    const df_engine_options options = {
-        .backend = DF_BACKEND_CUDA, .numeric_class = numeric_class, .poison_scratch = true};
+static void open_rounds(rounds *r, const char *dir, dflash_class numeric_class, dflash_precision precision) {
+    const dflash_engine_options options = {
+        .backend = DFLASH_BACKEND_CUDA, .numeric_class = numeric_class, .poison_scratch = true};
     *r = (rounds){.engine = NULL};
-    ck_assert_msg(df_engine_create(&options, &r->engine, &err) == DF_OK, "%s", err.message);
-    ck_assert_msg(df_draft_load_as(r->engine, dir, precision, &r->draft, &err) == DF_OK, "%s", err.message);
-    const df_config *c = df_draft_config(r->draft);
+    ck_assert_msg(dflash_engine_create(&options, &r->engine, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_msg(dflash_draft_load_as(r->engine, dir, precision, &r->draft, &err) == DFLASH_OK, "%s", err.message);
+    const dflash_config *c = dflash_draft_config(r->draft);
     const size_t context = (size_t)CONTEXT * (size_t)c->hidden, taps = (size_t)TAPS * (size_t)(c->n_taps * c->hidden),
                  most = context > taps ? context : taps;
     r->values = (size_t)c->block * (size_t)c->hidden;
@@ -37,70 +37,71 @@ static void open_rounds(rounds *r, const char *dir, df_class numeric_class, df_p
     float *host = malloc(most * sizeof *host);
     ck_assert_ptr_nonnull(host);
     for (size_t i = 0; i < most; i++) host[i] = (float)((i * 7919u + 13u) % 1009u) / 504.0f - 1.0f;
-    ck_assert_int_eq(df_engine_alloc(r->engine, context, &r->features, &err), DF_OK);
-    ck_assert_int_eq(df_engine_alloc(r->engine, taps, &r->taps, &err), DF_OK);
-    ck_assert_int_eq(df_engine_alloc(r->engine, r->values, &r->noise, &err), DF_OK);
-    ck_assert_int_eq(df_engine_alloc(r->engine, r->values, &r->out, &err), DF_OK);
-    ck_assert_int_eq(df_engine_upload(r->engine, r->features, host, context, &err), DF_OK);
-    ck_assert_int_eq(df_engine_upload(r->engine, r->taps, host, taps, &err), DF_OK);
-    ck_assert_int_eq(df_engine_upload(r->engine, r->noise, host, r->values, &err), DF_OK);
+    ck_assert_int_eq(dflash_engine_alloc(r->engine, context, &r->features, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_alloc(r->engine, taps, &r->taps, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_alloc(r->engine, r->values, &r->noise, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_alloc(r->engine, r->values, &r->out, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_upload(r->engine, r->features, host, context, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_upload(r->engine, r->taps, host, taps, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_upload(r->engine, r->noise, host, r->values, &err), DFLASH_OK);
     free(host);
-    ck_assert_int_eq(df_kv_create(r->draft, CONTEXT + 2 * c->block, &r->kv, &err), DF_OK);
-    ck_assert_msg(df_ingest_ctx(r->draft, r->kv, r->features, r->pos, CONTEXT, &err) == DF_OK, "%s", err.message);
+    ck_assert_int_eq(dflash_kv_create(r->draft, CONTEXT + 2 * c->block, &r->kv, &err), DFLASH_OK);
+    ck_assert_msg(dflash_ingest_ctx(r->draft, r->kv, r->features, r->pos, CONTEXT, &err) == DFLASH_OK, "%s",
+                  err.message);
 }
 
 static void close_rounds(rounds *r) {
-    df_engine_free(r->engine, r->features);
-    df_engine_free(r->engine, r->taps);
-    df_engine_free(r->engine, r->noise);
-    df_engine_free(r->engine, r->out);
-    df_kv_destroy(r->kv);
-    df_draft_destroy(r->draft);
-    df_engine_destroy(r->engine);
+    dflash_engine_free(r->engine, r->features);
+    dflash_engine_free(r->engine, r->taps);
+    dflash_engine_free(r->engine, r->noise);
+    dflash_engine_free(r->engine, r->out);
+    dflash_kv_destroy(r->kv);
+    dflash_draft_destroy(r->draft);
+    dflash_engine_destroy(r->engine);
 }
 
 static float *result(rounds *r) {
     float *host = malloc(r->values * sizeof *host);
     ck_assert_ptr_nonnull(host);
-    ck_assert_int_eq(df_engine_download(r->engine, host, r->out, r->values, &err), DF_OK);
+    ck_assert_int_eq(dflash_engine_download(r->engine, host, r->out, r->values, &err), DFLASH_OK);
     return host;
 }
 
 static float *round_of(rounds *r) {
-    ck_assert_msg(df_forward_round(r->draft, r->kv, r->noise, r->pos + CONTEXT, r->out, &err) == DF_OK, "%s",
+    ck_assert_msg(dflash_forward_round(r->draft, r->kv, r->noise, r->pos + CONTEXT, r->out, &err) == DFLASH_OK, "%s",
                   err.message);
     return result(r);
 }
 
-static void ignore(void *user, const df_stage_view *view) {
+static void ignore(void *user, const dflash_stage_view *view) {
     (void)view;
     ++*(int *)user;
 }
 
 static const struct {
     const char *dir;
-    df_class numeric_class;
-    df_precision precision;
+    dflash_class numeric_class;
+    dflash_precision precision;
 } cases[] = {
-    {"fixtures/small/tiny-plain", DF_CLASS_EXACT, DF_PRECISION_STORED},
-    {"fixtures/small/tiny-plain", DF_CLASS_EXACT, DF_PRECISION_Q4_0},
-    {"fixtures/small/tiny-plain", DF_CLASS_FAST, DF_PRECISION_BF16},
-    {"fixtures/small/tiny-plain", DF_CLASS_FAST, DF_PRECISION_Q8_0},
-    {"fixtures/small/tiny-plain", DF_CLASS_FAST, DF_PRECISION_MIXED},
-    {"fixtures/small/tiny-plain", DF_CLASS_FAST, DF_PRECISION_F32}, /* no fast products: no program */
-    {"fixtures/small/tiny-causal", DF_CLASS_EXACT, DF_PRECISION_STORED},
-    {"fixtures/small/tiny-causal", DF_CLASS_FAST, DF_PRECISION_BF16},
-    {"fixtures/small/tiny-dflash2-k3", DF_CLASS_EXACT, DF_PRECISION_STORED},
-    {"fixtures/small/tiny-dflash2-k3", DF_CLASS_FAST, DF_PRECISION_BF16},
-    {"fixtures/small/tiny-windowed", DF_CLASS_FAST, DF_PRECISION_BF16},
-    {"fixtures/small/tiny-bias", DF_CLASS_FAST, DF_PRECISION_BF16},
-    {"fixtures/small/tiny-edge", DF_CLASS_FAST, DF_PRECISION_BF16},
+    {"fixtures/small/tiny-plain", DFLASH_CLASS_EXACT, DFLASH_PRECISION_STORED},
+    {"fixtures/small/tiny-plain", DFLASH_CLASS_EXACT, DFLASH_PRECISION_Q4_0},
+    {"fixtures/small/tiny-plain", DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16},
+    {"fixtures/small/tiny-plain", DFLASH_CLASS_FAST, DFLASH_PRECISION_Q8_0},
+    {"fixtures/small/tiny-plain", DFLASH_CLASS_FAST, DFLASH_PRECISION_MIXED},
+    {"fixtures/small/tiny-plain", DFLASH_CLASS_FAST, DFLASH_PRECISION_F32}, /* no fast products: no program */
+    {"fixtures/small/tiny-causal", DFLASH_CLASS_EXACT, DFLASH_PRECISION_STORED},
+    {"fixtures/small/tiny-causal", DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16},
+    {"fixtures/small/tiny-dflash2-k3", DFLASH_CLASS_EXACT, DFLASH_PRECISION_STORED},
+    {"fixtures/small/tiny-dflash2-k3", DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16},
+    {"fixtures/small/tiny-windowed", DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16},
+    {"fixtures/small/tiny-bias", DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16},
+    {"fixtures/small/tiny-edge", DFLASH_CLASS_FAST, DFLASH_PRECISION_BF16},
 };
 
 static int rounds_done;
 static const df_ops *own;
-static df_status counted_round(df_engine *engine, const df_round_args *args, bool *done, df_error *e) {
-    const df_status status = own->round(engine, args, done, e);
+static dflash_status counted_round(dflash_engine *engine, const df_round_args *args, bool *done, dflash_error *e) {
+    const dflash_status status = own->round(engine, args, done, e);
     rounds_done += *done;
     return status;
 }
@@ -116,13 +117,13 @@ START_TEST(a_round_in_one_launch_has_the_bits_of_its_stages) {
     r.engine->ops = &counting;
     rounds_done = 0;
     float *at_once = round_of(&r);
-    const bool none = cases[_i].numeric_class == DF_CLASS_FAST && cases[_i].precision == DF_PRECISION_F32;
-    ck_assert_int_eq(rounds_done, cuda_resident(r.engine) && !none);
-    df_draft_observe(r.draft, ignore, &seen);
+    const bool none = cases[_i].numeric_class == DFLASH_CLASS_FAST && cases[_i].precision == DFLASH_PRECISION_F32;
+    ck_assert_int_eq(rounds_done, cuda_persistent(r.engine) && !none);
+    dflash_draft_observe(r.draft, ignore, &seen);
     float *watched = round_of(&r);
-    df_draft_observe(r.draft, NULL, NULL);
+    dflash_draft_observe(r.draft, NULL, NULL);
     ck_assert_int_gt(seen, 20);
-    ck_assert_int_eq(df_forward_block(r.draft, r.features, r.noise, r.pos, CONTEXT, r.out, &err), DF_OK);
+    ck_assert_int_eq(dflash_forward_block(r.draft, r.features, r.noise, r.pos, CONTEXT, r.out, &err), DFLASH_OK);
     float *block = result(&r);
     ck_assert_mem_eq(at_once, watched, r.values * sizeof *at_once);
     ck_assert_mem_eq(at_once, block, r.values * sizeof *at_once);
@@ -134,34 +135,35 @@ START_TEST(a_round_in_one_launch_has_the_bits_of_its_stages) {
 END_TEST
 
 static int ingestions_done;
-static df_status counted_ingestion(df_engine *engine, const df_ingest_args *args, bool *done, df_error *e) {
-    const df_status status = own->ingest(engine, args, done, e);
+static dflash_status counted_ingestion(dflash_engine *engine, const df_ingest_args *args, bool *done, dflash_error *e) {
+    const dflash_status status = own->ingest(engine, args, done, e);
     ingestions_done += *done;
     return status;
 }
 
 /* The keys and values of all layers after TAPS rows were ingested, so many to a call. */
 static float *ingested(rounds *r, bool from_taps, int chunk, size_t *values) {
-    const df_config *c = df_draft_config(r->draft);
+    const dflash_config *c = dflash_draft_config(r->draft);
     const size_t layer = (size_t)TAPS * (size_t)(c->n_kv_heads * c->head_dim);
     float *features, *out = malloc(2 * layer * (size_t)c->n_layers * sizeof *out);
     ck_assert_ptr_nonnull(out);
     *values = 2 * layer * (size_t)c->n_layers;
-    ck_assert_int_eq(df_engine_alloc(r->engine, (size_t)(TAPS * c->hidden), &features, &err), DF_OK);
-    ck_assert_int_eq(df_ctx_features(r->draft, r->taps, TAPS, features, &err), DF_OK);
-    df_kv_clear(r->kv);
+    ck_assert_int_eq(dflash_engine_alloc(r->engine, (size_t)(TAPS * c->hidden), &features, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_ctx_features(r->draft, r->taps, TAPS, features, &err), DFLASH_OK);
+    dflash_kv_clear(r->kv);
     for (int row = 0; row < TAPS; row += chunk) {
         const int rows = TAPS - row < chunk ? TAPS - row : chunk;
         const size_t width = (size_t)(from_taps ? c->n_taps * c->hidden : c->hidden);
         const float *from = (from_taps ? r->taps : features) + (size_t)row * width;
-        const df_status status = from_taps ? df_ingest_taps(r->draft, r->kv, from, r->pos + row, rows, &err)
-                                           : df_ingest_ctx(r->draft, r->kv, from, r->pos + row, rows, &err);
-        ck_assert_msg(status == DF_OK, "%s", err.message);
+        const dflash_status status = from_taps ? dflash_ingest_taps(r->draft, r->kv, from, r->pos + row, rows, &err)
+                                               : dflash_ingest_ctx(r->draft, r->kv, from, r->pos + row, rows, &err);
+        ck_assert_msg(status == DFLASH_OK, "%s", err.message);
     }
     for (int i = 0; i < c->n_layers; i++)
-        ck_assert_int_eq(df_kv_read(r->kv, i, out + (size_t)(2 * i) * layer, out + (size_t)(2 * i + 1) * layer, &err),
-                         DF_OK);
-    df_engine_free(r->engine, features);
+        ck_assert_int_eq(
+            dflash_kv_read(r->kv, i, out + (size_t)(2 * i) * layer, out + (size_t)(2 * i + 1) * layer, &err),
+            DFLASH_OK);
+    dflash_engine_free(r->engine, features);
     return out;
 }
 
@@ -176,18 +178,19 @@ START_TEST(an_ingestion_in_one_launch_has_the_bits_of_its_stages) {
     df_ops counting = *own;
     counting.ingest = counted_ingestion;
     r.engine->ops = &counting;
-    const bool none = cases[_i].numeric_class == DF_CLASS_FAST && cases[_i].precision == DF_PRECISION_F32;
-    df_draft_observe(r.draft, ignore, &seen);
+    const bool none = cases[_i].numeric_class == DFLASH_CLASS_FAST && cases[_i].precision == DFLASH_PRECISION_F32;
+    dflash_draft_observe(r.draft, ignore, &seen);
     ingestions_done = 0;
     float *watched = ingested(&r, true, 16, &values);
     ck_assert_int_eq(ingestions_done, 0);
     ck_assert_int_gt(seen, 2);
-    df_draft_observe(r.draft, NULL, NULL);
+    dflash_draft_observe(r.draft, NULL, NULL);
     for (size_t i = 0; i < 2 * sizeof chunks / sizeof *chunks; i++) {
         const int chunk = chunks[i / 2];
         ingestions_done = 0;
         float *at_once = ingested(&r, i % 2 == 0, chunk, &values);
-        ck_assert_int_eq(ingestions_done, cuda_resident(r.engine) && !none && chunk <= 16 ? (TAPS - 1) / chunk + 1 : 0);
+        ck_assert_int_eq(ingestions_done,
+                         cuda_persistent(r.engine) && !none && chunk <= 16 ? (TAPS - 1) / chunk + 1 : 0);
         ck_assert_msg(memcmp(watched, at_once, values * sizeof *watched) == 0, "%d rows to a call, from %s", chunk,
                       i % 2 == 0 ? "taps" : "features");
         free(at_once);
@@ -215,15 +218,15 @@ END_TEST
 /* The bits of a row do not depend on how many rows come with it, whatever the tile that they share. */
 START_TEST(a_row_of_a_product_does_not_depend_on_its_companions) {
     static const struct {
-        df_class numeric_class;
+        dflash_class numeric_class;
         int in, rows;
-    } shapes[] = {{DF_CLASS_FAST, 1216, 37},   {DF_CLASS_FAST, 1216, 200},  {DF_CLASS_FAST, 1218, 70},
-                  {DF_CLASS_EXACT, 1216, 200}, {DF_CLASS_EXACT, 1218, 200}, {DF_CLASS_EXACT, 36, 65}};
+    } shapes[] = {{DFLASH_CLASS_FAST, 1216, 37},   {DFLASH_CLASS_FAST, 1216, 200},  {DFLASH_CLASS_FAST, 1218, 70},
+                  {DFLASH_CLASS_EXACT, 1216, 200}, {DFLASH_CLASS_EXACT, 1218, 200}, {DFLASH_CLASS_EXACT, 36, 65}};
     enum { OUT = 416 };
     const int in = shapes[_i].in, rows = shapes[_i].rows;
-    const df_engine_options options = {.backend = DF_BACKEND_CUDA, .numeric_class = shapes[_i].numeric_class};
-    df_engine *engine;
-    ck_assert_msg(df_engine_create(&options, &engine, &err) == DF_OK, "%s", err.message);
+    const dflash_engine_options options = {.backend = DFLASH_BACKEND_CUDA, .numeric_class = shapes[_i].numeric_class};
+    dflash_engine *engine;
+    ck_assert_msg(dflash_engine_create(&options, &engine, &err) == DFLASH_OK, "%s", err.message);
     uint16_t *weights = malloc((size_t)OUT * (size_t)in * sizeof *weights);
     float *host = malloc((size_t)(rows * in) * sizeof *host), *alone = malloc(OUT * sizeof *alone),
           *all = malloc((size_t)(rows * OUT) * sizeof *all), *x, *y, *w;
@@ -231,20 +234,20 @@ START_TEST(a_row_of_a_product_does_not_depend_on_its_companions) {
     for (size_t i = 0; i < (size_t)OUT * (size_t)in; i++)
         weights[i] = df_f32_to_bf16((float)((i * 2654435761u >> 7) % 2003u) / 1001.0f - 1.0f);
     for (size_t i = 0; i < (size_t)(rows * in); i++) host[i] = (float)((i * 40503u >> 3) % 3001u) / 1500.0f - 1.0f;
-    ck_assert_int_eq(df_engine_alloc(engine, (size_t)OUT * (size_t)in / 2, &w, &err), DF_OK);
-    ck_assert_int_eq(df_engine_alloc(engine, (size_t)(rows * in), &x, &err), DF_OK);
-    ck_assert_int_eq(df_engine_alloc(engine, (size_t)(rows * OUT), &y, &err), DF_OK);
+    ck_assert_int_eq(dflash_engine_alloc(engine, (size_t)OUT * (size_t)in / 2, &w, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_alloc(engine, (size_t)(rows * in), &x, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_alloc(engine, (size_t)(rows * OUT), &y, &err), DFLASH_OK);
     ck_assert_int_eq(
         engine->memory.upload(engine->memory.owner, w, weights, (size_t)OUT * (size_t)in * sizeof *weights, &err),
-        DF_OK);
-    ck_assert_int_eq(df_engine_upload(engine, x, host, (size_t)(rows * in), &err), DF_OK);
+        DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_upload(engine, x, host, (size_t)(rows * in), &err), DFLASH_OK);
     const df_matrix matrix = {.dtype = DF_BF16, .out = OUT, .in = in, .data = w};
-    ck_assert_int_eq(df_arena_reset(&engine->arena, &err), DF_OK);
-    ck_assert_int_eq(engine->ops->matmul(engine, &matrix, NULL, x, rows, y, &err), DF_OK);
-    ck_assert_int_eq(df_engine_download(engine, all, y, (size_t)(rows * OUT), &err), DF_OK);
+    ck_assert_int_eq(df_arena_reset(&engine->arena, &err), DFLASH_OK);
+    ck_assert_int_eq(engine->ops->matmul(engine, &matrix, NULL, x, rows, y, &err), DFLASH_OK);
+    ck_assert_int_eq(dflash_engine_download(engine, all, y, (size_t)(rows * OUT), &err), DFLASH_OK);
     for (int row = 0; row < rows; row++) {
-        ck_assert_int_eq(engine->ops->matmul(engine, &matrix, NULL, x + (size_t)(row * in), 1, y, &err), DF_OK);
-        ck_assert_int_eq(df_engine_download(engine, alone, y, OUT, &err), DF_OK);
+        ck_assert_int_eq(engine->ops->matmul(engine, &matrix, NULL, x + (size_t)(row * in), 1, y, &err), DFLASH_OK);
+        ck_assert_int_eq(dflash_engine_download(engine, alone, y, OUT, &err), DFLASH_OK);
         ck_assert_mem_eq(alone, all + (size_t)row * OUT, OUT * sizeof *alone);
     }
     for (int o = 0; o < OUT; o += 37) { /* and it is the product */
@@ -256,18 +259,18 @@ START_TEST(a_row_of_a_product_does_not_depend_on_its_companions) {
         }
         ck_assert_double_le(fabs((double)all[o] - sum), size * (0x1p-17 + 600 * 0x1p-22));
     }
-    df_engine_free(engine, w);
-    df_engine_free(engine, x);
-    df_engine_free(engine, y);
+    dflash_engine_free(engine, w);
+    dflash_engine_free(engine, x);
+    dflash_engine_free(engine, y);
     free(weights);
     free(host);
     free(alone);
     free(all);
-    df_engine_destroy(engine);
+    dflash_engine_destroy(engine);
 }
 END_TEST
 
-TCase *tcase_cuda_resident(void) {
+TCase *tcase_cuda_persistent(void) {
     enum { CASES = sizeof cases / sizeof *cases, SHAPES = 6 };
     TCase *tests = tcase_create("resident");
     tcase_set_timeout(tests, 120);

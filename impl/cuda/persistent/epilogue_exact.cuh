@@ -1,9 +1,9 @@
 /*
- * finish_exact.cuh - the exact class's phases that read many sums, spread over all blocks.
+ * epilogue_exact.cuh - the exact class's phases that read many sums, spread over all blocks.
  *
  * What such a phase takes is its loads' way to memory and back, so LANES neighbouring threads share a sum: each adds up
  * aligned runs of 16 of its terms and the runs' sums meet by shuffles, which is the tree of canon.h. The fast class's
- * phases of the same names are in finish.cuh and attend_fast.cuh.
+ * phases of the same names are in epilogue.cuh and attend_fast.cuh.
  */
 #ifndef DF_CUDA_FINISH_EXACT_CUH
 #define DF_CUDA_FINISH_EXACT_CUH

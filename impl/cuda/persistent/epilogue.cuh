@@ -1,5 +1,5 @@
 /*
- * finish.cuh - the phases between products: sums are added up, normed, rotated, convolved, and packed as the next
+ * epilogue.cuh - the phases between products: sums are added up, normed, rotated, convolved, and packed as the next
  * product's activations.
  *
  * A block takes 64 channels (or one head) of all rows at a time into shared memory, tile[channel][row]. Every value is
@@ -288,8 +288,8 @@ DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
     }
 }
 
-/* DC_SILU, fast (exact: finish_exact.cuh): silu(gate) * up. A unit has as many channels as a sum of gate or up for each
- * thread; a block takes as many units at once as a tile has room for. */
+/* DC_SILU, fast (exact: epilogue_exact.cuh): silu(gate) * up. A unit has as many channels as a sum of gate or up for
+ * each thread; a block takes as many units at once as a tile has room for. */
 template <int R, int NT>
 DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
     enum { CHANNELS = 2 * NT / R, UNITS = DC_MOST_HEAD / CHANNELS, PIECES = CHANNELS * R / 4, QUADS = R / 4 };

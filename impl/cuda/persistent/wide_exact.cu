@@ -1,12 +1,12 @@
 /*
- * many_exact.cu - products of many rows in the canonical order.
+ * wide_exact.cu - products of many rows in the canonical order.
  *
  * A block owns 128 outputs and 64 rows, a thread 8 of each: 64 chains in registers. Sixteen channels at a time come
  * through registers into shared memory, channel by channel, while the ones before are multiplied; after each segment
  * the chains enter the tree of canon.h.
  */
 #include "cuda/common/chain_sums.cuh"
-#include "cuda/persistent/resident_parts.h"
+#include "cuda/persistent/persistent_parts.h"
 
 namespace {
 
@@ -142,8 +142,8 @@ template <bool VECTORS> __global__ void __launch_bounds__(THREADS, 2) many_exact
 
 } /* namespace */
 
-df_status dc_many_exact(df_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows, float *y,
-                        df_error *err) {
+dflash_status dc_many_exact(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
+                            float *y, dflash_error *err) {
     const product p = {w->dtype,
                        static_cast<const unsigned char *>(w->data),
                        df_row_bytes(w->dtype, w->in),
