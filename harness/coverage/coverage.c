@@ -13,7 +13,7 @@
 enum {
     PATH_SIZE = 4096,
     MOST_LINES = 8 /* of one constant */,
-    CHANNELS_MET = 64 /* of a unit of the CUDA kernels: DC_UNIT */
+    CHANNELS_MET = 64 /* of a unit of the CUDA kernels: DC_ITEM_CHANNELS */
 };
 
 /* ---- What a case amounts to
@@ -175,8 +175,8 @@ static const rule rules[] = {
     {"cuda/persistent/ingest.cu", "LAYERS", MATRICES, NULL},
     {"cuda/persistent/program.h", "DC_PARTS", MATRICES, NULL},
     {"cuda/persistent/program.h", "DC_TILE", OUTPUT, NULL},
-    {"cuda/persistent/program.h", "DC_UNIT", HIDDEN, NULL},
-    {"cuda/persistent/program.h", "DC_UNIT", HEAD_DIM, NULL},
+    {"cuda/persistent/program.h", "DC_ITEM_CHANNELS", HIDDEN, NULL},
+    {"cuda/persistent/program.h", "DC_ITEM_CHANNELS", HEAD_DIM, NULL},
     {"cuda/persistent/program.h", "DC_QUERIES", QUERIES, NULL},
     {"cuda/persistent/program.h", "DC_MOST_HEAD", HEAD_DIM, NULL},
     {"cuda/persistent/program.h", "DC_MOST_DYN", KERNELS, NULL},
@@ -259,7 +259,7 @@ static const rule rules[] = {
     {"cuda/persistent/wide_fast.cu", "WIDE", NONE, LAYOUT},
     {"cuda/persistent/producer_fast.cuh", "DC_LEAD", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "DC_EXACT_*", NONE, LAYOUT},
-    {"cuda/persistent/product_exact.cuh", "DC_TURN", NONE, LAYOUT},
+    {"cuda/persistent/product_exact.cuh", "DC_UNROLL", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "STEP", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "BYTES", NONE, LAYOUT},
     {"cuda/persistent/product_exact.cuh", "PLANE", NONE, LAYOUT},

@@ -17,16 +17,16 @@
 #include "cuda/persistent/bulk.cuh"
 
 enum {
-    DC_STRIDE = DC_UNIT + 4,   /* of scores in shared memory, so that neighbours meet in no bank */
-    DC_ROW = DC_MOST_HEAD + 4, /* of keys, values and queries likewise */
-    DC_EXACT_ATTENDERS = 256,  /* threads: 128 on each half of a head */
+    DC_STRIDE = DC_ITEM_CHANNELS + 4, /* of scores in shared memory, so that neighbours meet in no bank */
+    DC_ROW = DC_MOST_HEAD + 4,        /* of keys, values and queries likewise */
+    DC_EXACT_ATTENDERS = 256,         /* threads: 128 on each half of a head */
     DC_ATTEND_PARTS = DC_EXACT_ATTENDERS / DC_QUERIES /* threads that share a query's largest score */
 };
 
 /* 64 rows of a head; or the scores, then the weights, of 64 keys for 64 queries. */
 union dc_rows {
-    float v[DC_UNIT][DC_ROW];
-    float score[DC_UNIT][DC_STRIDE];
+    float v[DC_ITEM_CHANNELS][DC_ROW];
+    float score[DC_ITEM_CHANNELS][DC_STRIDE];
 };
 
 template <int R> struct dc_attend_memory {
@@ -37,8 +37,8 @@ template <int R> struct dc_attend_memory {
 
 /* Brings the rows of an item's keys or values from `from`, which is the layer's first. Not inlined, as dc_sum_quads. */
 template <int R>
-static __device__ __noinline__ void dc_bring(dc_rows *to, unsigned long long *full, const dc_frame *f,
-                                             const float *from, int index, int thread) {
+static __device__ __noinline__ void dc_async_copy(dc_rows *to, unsigned long long *full, const dc_frame *f,
+                                                  const float *from, int index, int thread) {
     const dc_item item = dc_item_at<R>(*f, index);
     const int hd = f->head_dim;
     if (thread == 0) dc_barrier_expect(full, (unsigned)(item.keys * hd * 4));
@@ -61,11 +61,11 @@ template <int R> struct dc_attender {
         dc_barrier_wait(full + i, parity >> i & 1u);
         parity ^= 1u << i;
     }
-    __device__ __forceinline__ void bring(int i, const dc_frame &f, const float *from, int index, int thread) {
-        dc_bring<R>(&buffer(i), full + i, &f, from, index, thread);
+    __device__ __forceinline__ void async_copy(int i, const dc_frame &f, const float *from, int index, int thread) {
+        dc_async_copy<R>(&buffer(i), full + i, &f, from, index, thread);
     }
     /* The queries of an item; those that there are not are zero. */
-    __device__ __forceinline__ void bring_queries(const dc_frame &f, const dc_item &item, int thread) {
+    __device__ __forceinline__ void async_copy_queries(const dc_frame &f, const dc_item &item, int thread) {
         const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, member0 = item.chunk * (DC_QUERIES / R);
         const int members = min(group - member0, DC_QUERIES / R), member = thread / R, row = thread % R;
         if (thread == 0) dc_barrier_expect(full + DC_QUERY_ROWS, (unsigned)(members * f.rows * hd * 4));
@@ -83,7 +83,7 @@ template <int R> struct dc_attender {
 struct dc_item_range {
     int first, end;
 };
-template <int R> DC_DEVICE dc_item_range dc_items_of(const dc_frame &f, const dc_place &at) {
+template <int R> DC_DEVICE dc_item_range dc_items_of(const dc_frame &f, const dc_thread_index &at) {
     const int items = dc_items<R>(f), each = items / at.blocks, more = items % at.blocks;
     const int first = at.block * each + min(at.block, more);
     return dc_item_range{first, first + each + (at.block < more ? 1 : 0)};
@@ -96,15 +96,15 @@ template <int R> DC_DEVICE bool dc_item_early(const dc_frame &f, int index) {
 
 /* In the phase before: the keys of the block's first two items, where they are there. */
 template <int R>
-DC_DEVICE void dc_keys_early(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_keys_early(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     const dc_item_range span = dc_items_of<R>(f, at);
     for (int n = 0; n < 2 && span.first + n < span.end; n++) {
-        if (dc_item_early<R>(f, span.first + n)) a.bring(n, f, p.k, span.first + n, at.thread);
+        if (dc_item_early<R>(f, span.first + n)) a.async_copy(n, f, p.k, span.first + n, at.thread);
     }
 }
 
 template <int R, int NT>
-DC_DEVICE void dc_load_seen(int (&low)[R], int (&high)[R], const dc_frame &f, int layer, const dc_place &at) {
+DC_DEVICE void dc_load_seen(int (&low)[R], int (&high)[R], const dc_frame &f, int layer, const dc_thread_index &at) {
     if (at.thread < R) low[at.thread] = __ldcg(f.seen + layer * 2 * R + at.thread);
     if (at.thread >= 32 && at.thread < 32 + R)
         high[at.thread - 32] = __ldcg(f.seen + (layer * 2 + 1) * R + at.thread - 32);
@@ -142,26 +142,26 @@ template <int R> DC_DEVICE float dc_largest(const dc_attend_memory<R> &m, int qu
 
 /* DC_SCORES. Half of the threads run the first 64 channels, half the others: 8 keys by 4 queries each. */
 template <int R, int NT>
-DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     static_assert(NT == DC_EXACT_ATTENDERS, "two halves of 128 threads");
     const dc_item_range span = dc_items_of<R>(f, at);
     const int count = span.end - span.first, hd = f.head_dim;
     const int half = at.thread / 128, key0 = at.thread % 8, query0 = at.thread % 128 / 8 * 4;
     if (count <= 0) return;
     dc_before_bulk_reads();
-    a.bring_queries(f, dc_item_at<R>(f, span.first), at.thread);
+    a.async_copy_queries(f, dc_item_at<R>(f, span.first), at.thread);
     for (int n = 0; n < 2 && n < count; n++) {
-        if (!dc_item_early<R>(f, span.first + n)) a.bring(n, f, p.k, span.first + n, at.thread);
+        if (!dc_item_early<R>(f, span.first + n)) a.async_copy(n, f, p.k, span.first + n, at.thread);
     }
-    if (count == 1) a.bring(1, f, p.v, span.first, at.thread);
+    if (count == 1) a.async_copy(1, f, p.v, span.first, at.thread);
     dc_load_seen<R, NT>(a.m.low, a.m.high, f, p.layer, at);
     for (int n = 0; n < count; n++) {
         const int index = span.first + n;
         const dc_item item = dc_item_at<R>(f, index);
-        float(&score)[DC_UNIT][DC_STRIDE] = a.rows[n & 1].score;
+        float(&score)[DC_ITEM_CHANNELS][DC_STRIDE] = a.rows[n & 1].score;
         const bool other_queries = n > 0 && item.segment == 0;
         if (other_queries) {
-            a.bring_queries(f, item, at.thread);
+            a.async_copy_queries(f, item, at.thread);
             dc_sync<NT>();
         }
         a.wait(n & 1);
@@ -171,8 +171,8 @@ DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
         for (int i = 0; i < 8; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++) s[i][j] = 0.0f;
-        dc_dot(s, &a.rows[n & 1].v[key0][half * DC_UNIT], &a.m.query.v[query0][half * DC_UNIT],
-               min(DC_UNIT, hd - half * DC_UNIT));
+        dc_dot(s, &a.rows[n & 1].v[key0][half * DC_ITEM_CHANNELS], &a.m.query.v[query0][half * DC_ITEM_CHANNELS],
+               min(DC_ITEM_CHANNELS, hd - half * DC_ITEM_CHANNELS));
         dc_sync<NT>();
         if (half == 1)
 #pragma unroll
@@ -186,7 +186,7 @@ DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
                 float4 *to = reinterpret_cast<float4 *>(&score[key0 + 8 * i][query0]);
                 const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 float4 v = dc_add(make_float4(s[i][0], s[i][1], s[i][2], s[i][3]), zero);
-                v = dc_add(v, hd > DC_UNIT ? *to : zero);
+                v = dc_add(v, hd > DC_ITEM_CHANNELS ? *to : zero);
                 v.x *= f.score_scale, v.y *= f.score_scale, v.z *= f.score_scale, v.w *= f.score_scale;
                 *to = v;
             }
@@ -195,24 +195,24 @@ DC_DEVICE void dc_scores_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
         const int low = a.m.low[query % R] - item.key, high = min(a.m.high[query % R] - item.key, item.keys);
         float largest = -INFINITY;
 #pragma unroll
-        for (int i = 0; i < DC_UNIT / DC_ATTEND_PARTS; i++) {
-            const int key = part * (DC_UNIT / DC_ATTEND_PARTS) + i;
+        for (int i = 0; i < DC_ITEM_CHANNELS / DC_ATTEND_PARTS; i++) {
+            const int key = part * (DC_ITEM_CHANNELS / DC_ATTEND_PARTS) + i;
             const float v = score[key][query];
             if (key >= low && key < high) largest = v > largest ? v : largest;
         }
         a.m.largest[part][query] = largest;
         if (n + 1 < count)
 #pragma unroll
-            for (int e = 0; e < DC_UNIT * DC_QUERIES / 4 / NT; e++) {
+            for (int e = 0; e < DC_ITEM_CHANNELS * DC_QUERIES / 4 / NT; e++) {
                 const int i = at.thread + e * NT, key = i / (DC_QUERIES / 4);
-                reinterpret_cast<float4 *>(f.score + (size_t)index * (DC_UNIT * DC_QUERIES))[i] =
+                reinterpret_cast<float4 *>(f.score + (size_t)index * (DC_ITEM_CHANNELS * DC_QUERIES))[i] =
                     *reinterpret_cast<const float4 *>(&score[key][i % (DC_QUERIES / 4) * 4]);
             }
         dc_before_bulk();
         dc_sync<NT>();
         if (part == 0) f.largest[index * DC_QUERIES + query] = dc_largest<R>(a.m, query);
-        if (n + 2 < count) a.bring(n & 1, f, p.k, index + 2, at.thread);
-        if (n + 2 == count) a.bring(n & 1, f, p.v, index + 1, at.thread);
+        if (n + 2 < count) a.async_copy(n & 1, f, p.k, index + 2, at.thread);
+        if (n + 2 == count) a.async_copy(n & 1, f, p.v, index + 1, at.thread);
     }
     dc_sync<NT>();
 }
@@ -259,16 +259,16 @@ DC_DEVICE void dc_largest_of_all(dc_attend_memory<R> &m, const dc_frame &f, int 
 /* DC_VALUES. The last item first; a thread has 8 queries and 4 channels, laid out so that half a warp reads as few
  * bytes of each as it can. */
 template <int R, int NT>
-DC_DEVICE void dc_values_exact(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { FOURS = DC_UNIT * DC_QUERIES / 4 / NT };
+DC_DEVICE void dc_values_exact(dc_attender<R> &a, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
+    enum { FOURS = DC_ITEM_CHANNELS * DC_QUERIES / 4 / NT };
     const dc_item_range span = dc_items_of<R>(f, at);
     const int count = span.end - span.first, hd = f.head_dim;
     const int channel0 = at.thread / 32 % 4 * 32 + at.thread % 8 * 4;
     const int query0 = (at.thread / 128 * 4 + at.thread / 8 % 4) * 8, kept = (count - 1) & 1;
     dc_attend_memory<R> &m = a.m;
     if (count <= 0) return;
-    float(&weight)[DC_UNIT][DC_STRIDE] = a.rows[kept].score;
-    if (count > 1) a.bring(DC_QUERY_ROWS, f, p.v, span.end - 2, at.thread);
+    float(&weight)[DC_ITEM_CHANNELS][DC_STRIDE] = a.rows[kept].score;
+    if (count > 1) a.async_copy(DC_QUERY_ROWS, f, p.v, span.end - 2, at.thread);
     for (int n = count - 1; n >= 0; n--) {
         const int index = span.first + n, values = (count - 1 - n) & 1 ? (int)DC_QUERY_ROWS : 1 - kept;
         const dc_item item = dc_item_at<R>(f, index);
@@ -276,7 +276,8 @@ DC_DEVICE void dc_values_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
             float4 score[FOURS];
 #pragma unroll
             for (int e = 0; e < FOURS; e++)
-                score[e] = dc_load4(f.score + (size_t)index * (DC_UNIT * DC_QUERIES) + 4 * (at.thread + e * NT));
+                score[e] =
+                    dc_load4(f.score + (size_t)index * (DC_ITEM_CHANNELS * DC_QUERIES) + 4 * (at.thread + e * NT));
 #pragma unroll
             for (int e = 0; e < FOURS; e++) {
                 const int i = at.thread + e * NT;
@@ -332,7 +333,7 @@ DC_DEVICE void dc_values_exact(dc_attender<R> &a, const dc_frame &f, const dc_ph
                     make_float4(s[j][0], s[j][1], s[j][2], s[j][3]);
         dc_before_bulk();
         dc_sync<NT>();
-        if (n > 1) a.bring(values, f, p.v, index - 2, at.thread);
+        if (n > 1) a.async_copy(values, f, p.v, index - 2, at.thread);
     }
 }
 

@@ -23,7 +23,8 @@
 
 /* A operands, [m16][k16][lane]: 64 queries by STEPS times 16 channels or keys. */
 template <int STEPS> struct dc_operands { uint4 hi[4][STEPS][32], lo[4][STEPS][32]; };
-typedef dc_operands<DC_UNIT / 16> dc_weights; /* of 64 keys: they take the place of the keys, whose scores are known */
+typedef dc_operands<DC_ITEM_CHANNELS / 16>
+    dc_weights; /* of 64 keys: they take the place of the keys, whose scores are known */
 static_assert(sizeof(dc_weights) <= DC_WEIGHT_BYTES, "the weights of a segment fit its keys' stage");
 
 struct dc_attend_fast_memory {
@@ -38,8 +39,8 @@ DC_DEVICE void dc_mma_split(float (&c)[4], const uint4 &ah, const uint4 &al, con
     dc_mma(c, al, b.x, b.y);
 }
 
-/* e^x for x <= 0 in three instructions: the argument's rounding and the unit's give at most 2^-22 + 2^-23 |x| of the
- * result. e^-infinity is 0. */
+/* e^x for x <= 0 in three instructions: the argument's rounding and the unit's give at most 2^-22 + 2^-23 |x| of
+ * the result. e^-infinity is 0. */
 DC_DEVICE float dc_exp(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
@@ -48,8 +49,8 @@ DC_DEVICE float dc_exp(float x) {
 
 /* The queries of a pair of warps: each brings half of the channels, a lane rows g and g + 8. */
 template <int R>
-DC_DEVICE void dc_bring_queries(dc_attend_fast_memory &m, const dc_frame &f, const dc_item &item, int m16, int half,
-                                int lane) {
+DC_DEVICE void dc_load_queries(dc_attend_fast_memory &m, const dc_frame &f, const dc_item &item, int m16, int half,
+                               int lane) {
     enum { STEPS = DC_MOST_HEAD / 32 };
     const int hd = f.head_dim, group = f.n_heads / f.n_kv_heads, first = half * (DC_MOST_HEAD / 2) + lane % 4 * 4;
     float4 x[2][STEPS];
@@ -146,7 +147,7 @@ DC_DEVICE void dc_split_keys(unsigned char *keys, int hd, int thread) {
     const int quad = thread % DC_HEAD_QUADS;
     if (quad * 4 < (hd + 15) / 16 * 16)
 #pragma unroll
-        for (int place = thread / DC_HEAD_QUADS; place < DC_UNIT; place += DC_FAST_THREADS / DC_HEAD_QUADS) {
+        for (int place = thread / DC_HEAD_QUADS; place < DC_ITEM_CHANNELS; place += DC_FAST_THREADS / DC_HEAD_QUADS) {
             unsigned char *at = keys + place * DC_KEY_STRIDE + quad * 16;
             const float4 k =
                 quad * 4 < hd ? *reinterpret_cast<const float4 *>(at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -163,7 +164,7 @@ DC_DEVICE void dc_split_values(unsigned char *values, int hd, int thread) {
     const int quad = thread % DC_HEAD_QUADS;
     if (quad * 4 < hd)
 #pragma unroll
-        for (int four = thread / DC_HEAD_QUADS; four < DC_UNIT / 4; four += DC_FAST_THREADS / DC_HEAD_QUADS) {
+        for (int four = thread / DC_HEAD_QUADS; four < DC_ITEM_CHANNELS / 4; four += DC_FAST_THREADS / DC_HEAD_QUADS) {
             unsigned char *at = values + (four / 4 * 16 + four % 4) * DC_VALUE_STRIDE + quad * 16;
             float v[4][4];
 #pragma unroll
@@ -182,25 +183,25 @@ DC_DEVICE void dc_split_values(unsigned char *values, int hd, int thread) {
 
 /* A stage of keys or values, and the arrival of the producer of activations: whoever took the stage without it could
  * empty the slot twice before that producer has looked, which then waits for the wrong parity and never fills again. */
-template <int R> DC_DEVICE void dc_wait_stage(dc_ring<R> &ring, const dc_turn &turn) {
-    dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
-    dc_barrier_wait(&ring.full[turn.slot], turn.parity);
+template <int R> DC_DEVICE void dc_wait_stage(dc_ring<R> &ring, const dc_pipeline_state &state) {
+    dc_barrier_wait(&ring.landed[state.slot], state.parity);
+    dc_barrier_wait(&ring.full[state.slot], state.parity);
 }
 
 template <int R>
-DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_turn &turn, const dc_frame &f,
-                              const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_pipeline_state &state, const dc_frame &f,
+                              const dc_phase &p, const dc_thread_index &at) {
     const int hd = f.head_dim, chunks = dc_chunks<R>(f);
     const int warp = at.thread / 32, lane = at.thread % 32, g = lane / 4, t = lane % 4, m16 = warp % 4, half = warp / 4;
     const int begin = dc_first_item<R>(f, at.block, at.blocks), end = dc_first_item<R>(f, at.block + 1, at.blocks);
     if (begin >= end) return;
     /* The loads that describe an item are issued before the one before it is finished, the first one's all at once. */
-    const dc_row_sight row = dc_row_sight_of<R>(f, p.layer, lane);
+    const dc_row_visible_range row = dc_row_visible_range_of<R>(f, p.layer, lane);
     dc_item next = dc_item_at<R>(f, begin);
-    dc_places next_places = dc_places_of(f, next, lane);
-    dc_bring_queries<R>(m, f, next, m16, half, lane);
+    dc_key_rows next_key_rows = dc_key_rows_of(f, next, lane);
+    dc_load_queries<R>(m, f, next, m16, half, lane);
     int held = next.kv_head * chunks + next.chunk;
-    const dc_sight_range sight = dc_sight_of(row);
+    const dc_visible_range visibility = dc_visible_range_of(row);
     int low[2], high[2]; /* of rows g and g + 8 of the 16 queries */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -209,24 +210,24 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
     }
     for (int index = begin; index < end; index++) {
         const dc_item item = next;
-        const dc_span span = dc_span_of(item, next_places, sight, lane);
+        const dc_span span = dc_span_of(item, next_key_rows, visibility, lane);
         if (index + 1 < end) {
             next = dc_item_at<R>(f, index + 1);
-            next_places = dc_places_of(f, next, lane);
+            next_key_rows = dc_key_rows_of(f, next, lane);
         }
         if (span.begin >= span.end) continue; /* dc_context_fast leaves it out as well */
         if (held != item.kv_head * chunks + item.chunk) {
-            dc_bring_queries<R>(m, f, item, m16, half, lane);
+            dc_load_queries<R>(m, f, item, m16, half, lane);
             held = item.kv_head * chunks + item.chunk;
         }
-        unsigned char *keys = ring.stage[turn.slot].weights;
-        unsigned long long *keys_empty = &ring.empty[turn.slot];
-        dc_wait_stage(ring, turn);
+        unsigned char *keys = ring.stage[state.slot].weights;
+        unsigned long long *keys_empty = &ring.empty[state.slot];
+        dc_wait_stage(ring, state);
         dc_split_keys(keys, hd, at.thread);
         dc_sync<DC_FAST_THREADS>();
         float s[4][4] = {};
         dc_scores_fast(s, keys, m, hd, m16, half, lane);
-        turn.next();
+        state.next();
 
         unsigned seen[2];
 #pragma unroll
@@ -274,8 +275,8 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
             weights.hi[m16][half * 2 + step][lane] = hi;
             weights.lo[m16][half * 2 + step][lane] = lo;
         }
-        unsigned char *values = ring.stage[turn.slot].weights;
-        dc_wait_stage(ring, turn);
+        unsigned char *values = ring.stage[state.slot].weights;
+        dc_wait_stage(ring, state);
         dc_split_values(values, hd, at.thread);
         dc_sync<DC_FAST_THREADS>();
         if (half == 0 && lane < 16) {
@@ -288,9 +289,9 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
         __syncwarp();
         if (lane == 0) {
             dc_barrier_arrive(keys_empty);
-            dc_barrier_arrive(&ring.empty[turn.slot]);
+            dc_barrier_arrive(&ring.empty[state.slot]);
         }
-        turn.next();
+        state.next();
 #pragma unroll
         for (int group = 0; group < 2; group++)
 #pragma unroll
@@ -308,10 +309,10 @@ DC_DEVICE void dc_attend_fast(dc_attend_fast_memory &m, dc_ring<R> &ring, dc_tur
     }
 }
 
-enum { DC_CONTEXT_ROWS = 8 }; /* of a unit of dc_context_fast: a warp each for their denominators */
+enum { DC_CONTEXT_ROWS = 8 }; /* of a work item of dc_context_fast: a warp each for their denominators */
 
 struct dc_context_memory {
-    float share[DC_MOST_SHARES][DC_CONTEXT_ROWS], total[DC_UNIT / 4 + 1][DC_CONTEXT_ROWS];
+    float share[DC_MOST_SHARES][DC_CONTEXT_ROWS], total[DC_ITEM_CHANNELS / 4 + 1][DC_CONTEXT_ROWS];
     dc_tile<DC_CONTEXT_ROWS> tile;
 };
 
@@ -320,21 +321,23 @@ struct dc_context_memory {
  * Values of even and of odd segments, counted from the first in sight, are added in the order of the keys, then the
  * two; totals in the tree of a warp's lanes. A segment that a query does not see has -infinity and weighs 0, so the
  * bits do not depend on how much of what is out of sight the cache still holds; segments that no row sees are left out.
- * A unit is 64 channels of 8 rows.
+ * A work item is 64 channels of 8 rows.
  */
 template <int R>
-DC_DEVICE void dc_context_fast(dc_context_memory &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_context_fast(dc_context_memory &m, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     enum { NT = DC_FAST_THREADS, BATCH = 9, HALVES = R / DC_CONTEXT_ROWS };
     const int hd = f.head_dim, warp = at.thread / 32, lane = at.thread % 32;
-    const int units = (p.n + DC_UNIT - 1) / DC_UNIT * HALVES;
-    if (at.block >= units) return;
-    const dc_segments in = dc_segments_of(f, dc_row_sight_of<R>(f, p.layer, lane), lane);
+    const int work_items = (p.n + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS * HALVES;
+    if (at.block >= work_items) return;
+    const dc_segments in = dc_segments_of(f, dc_row_visible_range_of<R>(f, p.layer, lane), lane);
     const int segments = min(in.end - in.begin, (int)DC_MOST_SHARES);
-    for (int unit = at.block; unit < units; unit += at.blocks) {
-        const int first = unit / HALVES * DC_UNIT, row0 = unit % HALVES * DC_CONTEXT_ROWS, head0 = first / hd;
-        const int heads = (min(first + DC_UNIT, p.n) - 1) / hd - head0 + 1;
+    for (int work_item = at.block; work_item < work_items; work_item += at.blocks) {
+        const int first = work_item / HALVES * DC_ITEM_CHANNELS, row0 = work_item % HALVES * DC_CONTEXT_ROWS,
+                  head0 = first / hd;
+        const int heads = (min(first + DC_ITEM_CHANNELS, p.n) - 1) / hd - head0 + 1;
         /* two threads a quad of values, for segments of even and of odd number; what they read is under way early */
-        const int pair = at.thread / 2, channel = pair % (DC_UNIT / 4) * 4, row = pair / (DC_UNIT / 4);
+        const int pair = at.thread / 2, channel = pair % (DC_ITEM_CHANNELS / 4) * 4,
+                  row = pair / (DC_ITEM_CHANNELS / 4);
         const int c = first + channel, head = c / hd, odd = at.thread % 2;
         const bool held = c < p.n;
         const float *from = f.context;

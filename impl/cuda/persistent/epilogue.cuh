@@ -15,13 +15,13 @@
  * that a thread's loads are unrolled and under way together; a load that other blocks' writes feed takes most of a
  * microsecond.
  */
-struct dc_place {
+struct dc_thread_index {
     int thread, block, blocks;
 };
 
 template <int R> struct dc_tile { float v[DC_MOST_HEAD][R + 1]; };
 
-template <int R> struct dc_finish_memory {
+template <int R> struct dc_epilogue_memory {
     dc_tile<R> tile, other;
     float scale[R];
     float dyn[DC_MOST_DYN][R];
@@ -32,8 +32,9 @@ template <int R> struct dc_finish_memory {
 /* ---- Packing ---- */
 
 /* Exact: act[channel][row]. */
-template <int R, int NT> DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
+template <int R, int NT>
+DC_DEVICE void dc_pack_exact(const dc_tile<R> &t, int first, float *act, const dc_thread_index &at) {
+    for (int i = at.thread; i < DC_ITEM_CHANNELS * R; i += NT) act[(size_t)first * R + i] = t.v[i / R][i % R];
 }
 
 /*
@@ -55,13 +56,13 @@ DC_DEVICE void dc_pack_piece(const dc_tile<ROWS> &t, int from, int first, int ro
     to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
 }
 template <int ROWS, int R, int NT>
-DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_place &at) {
-    for (int i = at.thread; i < DC_UNIT * ROWS / 4; i += NT) dc_pack_piece<ROWS, R>(t, 0, first, row0, i, act);
+DC_DEVICE void dc_pack_fast(const dc_tile<ROWS> &t, int first, int row0, void *act, const dc_thread_index &at) {
+    for (int i = at.thread; i < DC_ITEM_CHANNELS * ROWS / 4; i += NT) dc_pack_piece<ROWS, R>(t, 0, first, row0, i, act);
     dc_before_any_bulk(); /* they are read by bulk copies */
 }
 
 template <int R, int NT, bool FAST>
-DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place &at) {
+DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_thread_index &at) {
     if (FAST) {
         dc_pack_fast<R, R, NT>(t, first, 0, act, at);
         return;
@@ -75,7 +76,7 @@ DC_DEVICE void dc_pack(const dc_tile<R> &t, int first, void *act, const dc_place
 /* COUNT channels from `first` of a product's result, `QUADS` quads of rows from `quad0` on; channels from `end` on are
  * zero. */
 template <int R, int NT, int COUNT, int QUADS>
-DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int end, int quad0, const dc_place &at) {
+DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int end, int quad0, const dc_thread_index &at) {
 #pragma unroll 1
     for (int i = at.thread; i < COUNT * QUADS; i += NT) {
         const int channel = i / QUADS, quad = quad0 + i % QUADS;
@@ -88,15 +89,15 @@ DC_DEVICE void dc_fill_sum(dc_tile<R> &t, const dc_sum &s, int first, int end, i
 
 /* A thread's values of 64 channels of all rows: value e is channel dc_channel(e), row dc_row(e). */
 template <int R, int NT> struct dc_share {
-    enum { EACH = DC_UNIT * R / NT };
+    enum { EACH = DC_ITEM_CHANNELS * R / NT };
     float v[EACH];
-    static __device__ __forceinline__ int channel(int thread, int e) { return (thread + e * NT) % DC_UNIT; }
-    static __device__ __forceinline__ int row(int thread, int e) { return (thread + e * NT) / DC_UNIT; }
+    static __device__ __forceinline__ int channel(int thread, int e) { return (thread + e * NT) % DC_ITEM_CHANNELS; }
+    static __device__ __forceinline__ int row(int thread, int e) { return (thread + e * NT) / DC_ITEM_CHANNELS; }
 };
 
 /* Rows of x; rows past `rows` and channels past n are zero. */
 template <int R, int NT>
-DC_DEVICE void dc_load_rows(dc_share<R, NT> &s, const float *x, int rows, int first, int n, const dc_place &at) {
+DC_DEVICE void dc_load_rows(dc_share<R, NT> &s, const float *x, int rows, int first, int n, const dc_thread_index &at) {
 #pragma unroll
     for (int e = 0; e < dc_share<R, NT>::EACH; e++) {
         const int channel = s.channel(at.thread, e), row = s.row(at.thread, e);
@@ -104,7 +105,7 @@ DC_DEVICE void dc_load_rows(dc_share<R, NT> &s, const float *x, int rows, int fi
     }
 }
 
-template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, NT> &s, const dc_place &at) {
+template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, NT> &s, const dc_thread_index &at) {
 #pragma unroll
     for (int e = 0; e < dc_share<R, NT>::EACH; e++) t.v[s.channel(at.thread, e)][s.row(at.thread, e)] = s.v[e];
 }
@@ -115,16 +116,17 @@ template <int R, int NT> DC_DEVICE void dc_put(dc_tile<R> &t, const dc_share<R, 
 template <int R> DC_DEVICE float dc_squares(const dc_tile<R> &t, int row, int first) {
     float s = 0.0f;
 #pragma unroll 8
-    for (int c = 0; c < DC_UNIT; c++) s = fmaf(t.v[first + c][row], t.v[first + c][row], s);
+    for (int c = 0; c < DC_ITEM_CHANNELS; c++) s = fmaf(t.v[first + c][row], t.v[first + c][row], s);
     return s + 0.0f;
 }
 
 /* scale[row] = 1 / sqrt(mean + eps) from the segments' sums, which every block adds up for itself: some threads a row,
  * each with whole subtrees of a binary tree of 128 leaves. */
 template <int R, int NT>
-DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float eps, const dc_place &at) {
+DC_DEVICE void dc_scales(dc_epilogue_memory<R> &m, const float *ss, int n, float eps, const dc_thread_index &at) {
     enum { SHARES = NT / R, LEAVES = DC_MOST_SEGMENTS / SHARES };
-    const int segments = (n + DC_UNIT - 1) / DC_UNIT, row = at.thread / SHARES, first = at.thread % SHARES * LEAVES;
+    const int segments = (n + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS, row = at.thread / SHARES,
+              first = at.thread % SHARES * LEAVES;
     float sum[LEAVES];
 #pragma unroll
     for (int i = 0; i < LEAVES; i++) sum[i] = first + i < segments ? __ldcg(ss + (first + i) * R + row) : 0.0f;
@@ -143,10 +145,11 @@ DC_DEVICE void dc_scales(dc_finish_memory<R> &m, const float *ss, int n, float e
 
 /* The dynamic kernels that channels [first, first + 64) meet: dyn[tap * groups + g][row]. */
 template <int R, int NT>
-DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first,
-                           const dc_place &at) {
+DC_DEVICE void dc_fill_dyn(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, int first,
+                           const dc_thread_index &at) {
     enum { QUADS = R / 4 };
-    const int last = min(first + DC_UNIT, p.n) - 1, g0 = first / f.conv_group, groups = last / f.conv_group - g0 + 1;
+    const int last = min(first + DC_ITEM_CHANNELS, p.n) - 1, g0 = first / f.conv_group,
+              groups = last / f.conv_group - g0 + 1;
 #pragma unroll 1
     for (int i = at.thread; i < f.taps * groups * QUADS; i += NT) { /* once, but for very small groups */
         const int quad = i % QUADS, at_dyn = i / QUADS, tap = at_dyn / groups, g = at_dyn % groups;
@@ -157,10 +160,10 @@ DC_DEVICE void dc_fill_dyn(dc_finish_memory<R> &m, const dc_frame &f, const dc_p
 }
 
 template <int R, int NT>
-DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, int first, int channel,
-                             int row) {
+DC_DEVICE float dc_convolved(const dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, int first,
+                             int channel, int row) {
     const int c = first + channel, g0 = first / f.conv_group;
-    const int groups = (min(first + DC_UNIT, p.n) - 1) / f.conv_group - g0 + 1;
+    const int groups = (min(first + DC_ITEM_CHANNELS, p.n) - 1) / f.conv_group - g0 + 1;
     float y = 0.0f;
 #pragma unroll 1
     for (int tap = 0; tap < f.taps && tap <= row; tap++) {
@@ -175,10 +178,11 @@ DC_DEVICE float dc_convolved(const dc_finish_memory<R> &m, const dc_frame &f, co
 
 /* For the layers: the first key that each row sees, and the end. Positions increase, so both are counts. The last block
  * begins: the first ones have DC_LOAD's rows to bring. */
-template <int R, int NT> DC_DEVICE void dc_seen(dc_finish_memory<R> &m, const dc_frame &f, const dc_place &at) {
-    for (int unit = at.blocks - 1 - at.block; unit < f.layers * R; unit += at.blocks) {
-        const int layer = unit / R, row = unit % R < f.rows ? unit % R : 0;
-        const int window = f.sight[layer].window, causal = f.sight[layer].causal;
+template <int R, int NT>
+DC_DEVICE void dc_seen(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_thread_index &at) {
+    for (int work_item = at.blocks - 1 - at.block; work_item < f.layers * R; work_item += at.blocks) {
+        const int layer = work_item / R, row = work_item % R < f.rows ? work_item % R : 0;
+        const int window = f.visibility[layer].window, causal = f.visibility[layer].causal;
         const long long pos = f.pos[f.keys - f.rows + row];
         const long long least = window > 0 ? pos - window + 1 : 0;
         const long long most = causal ? pos : window > 0 ? pos + window - 1 : 0x7fffffffLL;
@@ -200,28 +204,28 @@ template <int R, int NT> DC_DEVICE void dc_seen(dc_finish_memory<R> &m, const dc
         atomicAdd(&count[0], low);
         atomicAdd(&count[1], high);
         dc_sync<NT>();
-        if (at.thread < 2) f.seen[(layer * 2 + at.thread) * R + unit % R] = count[at.thread];
+        if (at.thread < 2) f.seen[(layer * 2 + at.thread) * R + work_item % R] = count[at.thread];
         dc_sync<NT>();
     }
 }
 
 /* DC_LOAD and DC_RESIDUAL: rows of the stream, and the sums of squares that the next norm needs. */
 template <int R, int NT>
-DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
-        const int first = unit * DC_UNIT, last = min(first + DC_UNIT, p.n);
+DC_DEVICE void dc_stream(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
+    for (int work_item = at.block; work_item * DC_ITEM_CHANNELS < p.n; work_item += at.blocks) {
+        const int first = work_item * DC_ITEM_CHANNELS, last = min(first + DC_ITEM_CHANNELS, p.n);
         const bool convolved = p.dyn.partial != nullptr;
         dc_share<R, NT> x;
         dc_load_rows<R, NT>(x, p.x, p.x != nullptr ? f.rows : 0, first, p.n, at);
         if (p.kind == DC_RESIDUAL) {
-            dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
+            dc_fill_sum<R, NT, DC_ITEM_CHANNELS, R / 4>(m.tile, p.a, first, p.n, 0, at);
             if (convolved) dc_fill_dyn<R, NT>(m, f, p, first, at);
         }
         dc_put<R, NT>(m.other, x, at); /* each thread's own values again below */
         dc_sync<NT>();
 #pragma unroll 1
-        for (int i = at.thread; i < DC_UNIT * R; i += NT) {
-            const int channel = i % DC_UNIT, row = i / DC_UNIT;
+        for (int i = at.thread; i < DC_ITEM_CHANNELS * R; i += NT) {
+            const int channel = i % DC_ITEM_CHANNELS, row = i / DC_ITEM_CHANNELS;
             if (row >= f.rows || first + channel >= last) continue;
             float y = m.other.v[channel][row];
             if (p.kind == DC_RESIDUAL)
@@ -230,17 +234,17 @@ DC_DEVICE void dc_stream(dc_finish_memory<R> &m, const dc_frame &f, const dc_pha
             m.other.v[channel][row] = y;
         }
         dc_sync<NT>();
-        if (at.thread < R) f.ss[unit * R + at.thread] = dc_squares<R>(m.other, at.thread, 0);
+        if (at.thread < R) f.ss[work_item * R + at.thread] = dc_squares<R>(m.other, at.thread, 0);
         dc_sync<NT>();
     }
 }
 
 /* DC_NORM, DC_CONV, DC_FINAL: weight * (x * scale), then packed, convolved and packed, or stored for the caller. */
 template <int R, int NT, bool FAST>
-DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_norm(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     bool scaled = false;
-    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
-        const int first = unit * DC_UNIT;
+    for (int work_item = at.block; work_item * DC_ITEM_CHANNELS < p.n; work_item += at.blocks) {
+        const int first = work_item * DC_ITEM_CHANNELS;
         dc_share<R, NT> x, w;
         dc_load_rows<R, NT>(x, p.x, f.rows, first, p.n, at);
 #pragma unroll
@@ -263,8 +267,8 @@ DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
         dc_sync<NT>();
         if (p.kind == DC_CONV) {
 #pragma unroll 1
-            for (int i = at.thread; i < DC_UNIT * R; i += NT) {
-                const int channel = i % DC_UNIT, row = i / DC_UNIT;
+            for (int i = at.thread; i < DC_ITEM_CHANNELS * R; i += NT) {
+                const int channel = i % DC_ITEM_CHANNELS, row = i / DC_ITEM_CHANNELS;
                 m.other.v[channel][row] =
                     first + channel < p.n ? dc_convolved<R, NT>(m, f, p, first, channel, row) : 0.0f;
             }
@@ -277,29 +281,30 @@ DC_DEVICE void dc_norm(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
 
 /* DC_COPY: activations as they are. */
 template <int R, int NT, bool FAST>
-DC_DEVICE void dc_copy(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
+DC_DEVICE void dc_copy(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
+    for (int work_item = at.block; work_item * DC_ITEM_CHANNELS < p.n; work_item += at.blocks) {
         dc_share<R, NT> x;
-        dc_load_rows<R, NT>(x, p.x != nullptr ? p.x : f.input, f.rows, unit * DC_UNIT, p.n, at);
+        dc_load_rows<R, NT>(x, p.x != nullptr ? p.x : f.input, f.rows, work_item * DC_ITEM_CHANNELS, p.n, at);
         dc_put<R, NT>(m.tile, x, at);
         dc_sync<NT>();
-        dc_pack<R, NT, FAST>(m.tile, unit * DC_UNIT, f.act, at);
+        dc_pack<R, NT, FAST>(m.tile, work_item * DC_ITEM_CHANNELS, f.act, at);
         dc_sync<NT>();
     }
 }
 
-/* DC_SILU, fast (exact: epilogue_exact.cuh): silu(gate) * up. A unit has as many channels as a sum of gate or up for
- * each thread; a block takes as many units at once as a tile has room for. */
+/* DC_SILU, fast (exact: epilogue_exact.cuh): silu(gate) * up. A work item has as many channels as a sum of gate or up
+ * for each thread; a block takes as many work items at once as a tile has room for. */
 template <int R, int NT>
-DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { CHANNELS = 2 * NT / R, UNITS = DC_MOST_HEAD / CHANNELS, PIECES = CHANNELS * R / 4, QUADS = R / 4 };
-    const int units = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT / CHANNELS, i = at.thread % (NT / 2);
+DC_DEVICE void dc_gate(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
+    enum { CHANNELS = 2 * NT / R, WORK_ITEMS = DC_MOST_HEAD / CHANNELS, PIECES = CHANNELS * R / 4, QUADS = R / 4 };
+    const int work_items = (p.n + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS * DC_ITEM_CHANNELS / CHANNELS,
+              i = at.thread % (NT / 2);
     const bool up = at.thread >= NT / 2;
-    for (int unit0 = at.block; unit0 < units; unit0 += UNITS * at.blocks) {
-        const int here = min((units - unit0 + at.blocks - 1) / at.blocks, (int)UNITS);
+    for (int work_item0 = at.block; work_item0 < work_items; work_item0 += WORK_ITEMS * at.blocks) {
+        const int here = min((work_items - work_item0 + at.blocks - 1) / at.blocks, (int)WORK_ITEMS);
 #pragma unroll 1
         for (int u = 0; u < here; u++) {
-            const int first = (unit0 + u * at.blocks) * CHANNELS, channel = i / QUADS, quad = i % QUADS;
+            const int first = (work_item0 + u * at.blocks) * CHANNELS, channel = i / QUADS, quad = i % QUADS;
             const float4 y = first + channel < p.n ? dc_output<R>(up ? p.b : p.a, first + channel, quad)
                                                    : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             float *to = (up ? m.other : m.tile).v[u * CHANNELS + channel] + 4 * quad;
@@ -313,7 +318,8 @@ DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
         dc_sync<NT>();
         for (int piece = at.thread; piece < here * PIECES; piece += NT) {
             const int u = piece / PIECES;
-            dc_pack_piece<R, R>(m.tile, u * CHANNELS, (unit0 + u * at.blocks) * CHANNELS, 0, piece % PIECES, f.act);
+            dc_pack_piece<R, R>(m.tile, u * CHANNELS, (work_item0 + u * at.blocks) * CHANNELS, 0, piece % PIECES,
+                                f.act);
         }
         dc_before_any_bulk();
         dc_sync<NT>();
@@ -322,13 +328,14 @@ DC_DEVICE void dc_gate(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase
 
 /* DC_STORE: rows for the caller. */
 template <int R, int NT>
-DC_DEVICE void dc_deliver(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    for (int unit = at.block; unit * DC_UNIT < p.n; unit += at.blocks) {
-        const int first = unit * DC_UNIT;
-        dc_fill_sum<R, NT, DC_UNIT, R / 4>(m.tile, p.a, first, p.n, 0, at);
+DC_DEVICE void dc_store_result(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p,
+                               const dc_thread_index &at) {
+    for (int work_item = at.block; work_item * DC_ITEM_CHANNELS < p.n; work_item += at.blocks) {
+        const int first = work_item * DC_ITEM_CHANNELS;
+        dc_fill_sum<R, NT, DC_ITEM_CHANNELS, R / 4>(m.tile, p.a, first, p.n, 0, at);
         dc_sync<NT>();
-        for (int i = at.thread; i < DC_UNIT * f.rows; i += NT) {
-            const int channel = i % DC_UNIT, row = i / DC_UNIT;
+        for (int i = at.thread; i < DC_ITEM_CHANNELS * f.rows; i += NT) {
+            const int channel = i % DC_ITEM_CHANNELS, row = i / DC_ITEM_CHANNELS;
             if (first + channel < p.n) p.y[(size_t)row * p.n + first + channel] = m.tile.v[channel][row];
         }
         dc_sync<NT>();
@@ -364,12 +371,12 @@ DC_DEVICE dc_head dc_head_of_cache(const dc_frame &f, const dc_phase &p, int any
 
 /* DC_QKV, DC_CACHE: some rows of a head at a time. Queries and keys are normed over the head and rotated. */
 template <int R, int NT>
-DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
+DC_DEVICE void dc_heads(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     enum { QUADS = NT / DC_MOST_HEAD < R / 4 ? NT / DC_MOST_HEAD : R / 4, ROWS = 4 * QUADS, SHARES = R / ROWS };
     const int hd = f.head_dim, half = f.rotary_half;
     const int heads = p.kind == DC_CACHE ? 2 * f.n_kv_heads * p.n : f.n_heads + 2 * f.n_kv_heads;
-    for (int unit = at.block; unit < heads * SHARES; unit += at.blocks) {
-        const int any = unit % heads, row0 = unit / heads * ROWS, rows = min(f.rows - row0, (int)ROWS);
+    for (int work_item = at.block; work_item < heads * SHARES; work_item += at.blocks) {
+        const int any = work_item % heads, row0 = work_item / heads * ROWS, rows = min(f.rows - row0, (int)ROWS);
         if (rows <= 0) continue;
         const dc_head h = p.kind == DC_CACHE ? dc_head_of_cache(f, p, any) : dc_head_of_block(f, p, any);
         const bool value = h.norm == nullptr;
@@ -394,7 +401,7 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
         dc_sync<NT>();
         if (!value) {
             if (at.thread < 2 * ROWS) { /* two threads a row, one for each segment of the head */
-                const int row = row0 + at.thread / 2, from = at.thread % 2 * DC_UNIT;
+                const int row = row0 + at.thread / 2, from = at.thread % 2 * DC_ITEM_CHANNELS;
                 float s = dc_squares<R>(m.tile, row, from);
                 s = s + __shfl_xor_sync(__activemask(), s, 1);
                 m.scale[row] = 1.0f / sqrtf(s / (float)hd + f.eps);
@@ -409,9 +416,9 @@ DC_DEVICE void dc_heads(dc_finish_memory<R> &m, const dc_frame &f, const dc_phas
                 y = m.weight[c] * (y * m.scale[row0 + row]);
                 if (c < 2 * half) {
                     const int other = c < half ? c + half : c - half;
-                    const float2 turn = m.angle[row * half + (c < half ? c : c - half)];
+                    const float2 angle = m.angle[row * half + (c < half ? c : c - half)];
                     const float z = m.weight[other] * (m.tile.v[other][row0 + row] * m.scale[row0 + row]);
-                    y = c < half ? fmaf(y, turn.x, -(z * turn.y)) : fmaf(y, turn.x, z * turn.y);
+                    y = c < half ? fmaf(y, angle.x, -(z * angle.y)) : fmaf(y, angle.x, z * angle.y);
                 }
             }
             to[(size_t)row * h.width + c] = y;

@@ -58,13 +58,14 @@ DC_DEVICE T dc_sum_lanes(const float *at, unsigned stride, int first, int count,
 
 /* DC_CONTEXT: act = sum of the segments / sum of the exponentials. A block takes NT / R channels at a time, four
  * threads a quad of channels of one row. */
-template <int R, int NT> DC_DEVICE void dc_context_exact(const dc_frame &f, const dc_phase &p, const dc_place &at) {
+template <int R, int NT>
+DC_DEVICE void dc_context_exact(const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     enum { LANES = 4, CHANNELS = NT / R, PAIR = 2 };
     static_assert(DC_MOST_KEY_SEGMENTS <= dc_lanes<LANES>::MOST, "the counter holds all segments of keys");
     const int hd = f.head_dim, lane = at.thread % LANES, item = at.thread / LANES;
     const int row = item / PAIR % R, channel = (item % PAIR + item / (PAIR * R) * PAIR) * 4;
     float *act = static_cast<float *>(f.act);
-    for (int first = at.block * CHANNELS; first < (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT;
+    for (int first = at.block * CHANNELS; first < (p.n + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS * DC_ITEM_CHANNELS;
          first += at.blocks * CHANNELS) {
         const int c = first + channel, known = min(c, p.n - 4), head = known / hd;
         const size_t query = dc_query_at<R>(f, head, row);
@@ -79,9 +80,10 @@ template <int R, int NT> DC_DEVICE void dc_context_exact(const dc_frame &f, cons
 }
 
 /* DC_SILU: a pair of threads takes four rows of a channel, one sums the gate and the other the rest, two rows each. */
-template <int R, int NT> DC_DEVICE void dc_silu_exact(const dc_frame &f, const dc_phase &p, const dc_place &at) {
+template <int R, int NT> DC_DEVICE void dc_silu_exact(const dc_frame &f, const dc_phase &p, const dc_thread_index &at) {
     enum { PAIR = 2, QUADS = R / 4 };
-    const int items = (p.n + DC_UNIT - 1) / DC_UNIT * DC_UNIT * QUADS * PAIR; /* whole warps */
+    const int items =
+        (p.n + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS * DC_ITEM_CHANNELS * QUADS * PAIR; /* whole warps */
     const bool second = at.thread % PAIR == 1;
     for (int i = at.block * NT + at.thread; i < items; i += at.blocks * NT) {
         const int channel = i / (PAIR * QUADS), quad = i / PAIR % QUADS;
@@ -99,13 +101,14 @@ template <int R, int NT> DC_DEVICE void dc_silu_exact(const dc_frame &f, const d
 
 /* DC_RESIDUAL: a block takes four rows of 64 channels, a thread each; a convolution needs the rows before. */
 template <int R, int NT>
-DC_DEVICE void dc_residual_exact(dc_finish_memory<R> &m, const dc_frame &f, const dc_phase &p, const dc_place &at) {
-    enum { LANES = NT / DC_UNIT, QUADS = R / 4, ROWS = 4 / LANES };
+DC_DEVICE void dc_residual_exact(dc_epilogue_memory<R> &m, const dc_frame &f, const dc_phase &p,
+                                 const dc_thread_index &at) {
+    enum { LANES = NT / DC_ITEM_CHANNELS, QUADS = R / 4, ROWS = 4 / LANES };
     const int channel = at.thread / LANES, lane = at.thread % LANES;
     const bool convolved = p.dyn.partial != nullptr;
-    for (int unit = at.block; unit / QUADS * DC_UNIT < p.n; unit += at.blocks) {
-        const int segment = unit / QUADS, quad = unit % QUADS, first = segment * DC_UNIT;
-        const int last = min(first + DC_UNIT, p.n), known = min(first + channel, p.n - 1),
+    for (int work_item = at.block; work_item / QUADS * DC_ITEM_CHANNELS < p.n; work_item += at.blocks) {
+        const int segment = work_item / QUADS, quad = work_item % QUADS, first = segment * DC_ITEM_CHANNELS;
+        const int last = min(first + DC_ITEM_CHANNELS, p.n), known = min(first + channel, p.n - 1),
                   row0 = 4 * quad + ROWS * lane;
         float x[ROWS];
 #pragma unroll

@@ -37,7 +37,7 @@ struct planner : dc_phase_list {
     dflash_status all() {
         p->phases.clear();
         cached.clear();
-        units = 0;
+        work_items = 0;
         add(DC_COPY, 0, taps ? c->n_taps * c->hidden : c->hidden);
         if (taps) {
             const df_matrix *w[1] = {&p->weights->fc};
@@ -74,7 +74,8 @@ dflash_status fill(dflash_engine *engine, planner *plan, dflash_error *err) {
     plan->partial = static_cast<float *>(memory);
     TRY(device_scratch(p, rows * (size_t)c->hidden * 4, &memory, err));
     plan->stream = static_cast<float *>(memory);
-    TRY(device_scratch(p, (channels + DC_UNIT - 1) / DC_UNIT * DC_UNIT * rows * 4, &f->act, err));
+    TRY(device_scratch(p, (channels + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS * DC_ITEM_CHANNELS * rows * 4, &f->act,
+                       err));
     TRY(device_scratch(p, DC_MOST_SEGMENTS * rows * 4, &memory, err));
     f->ss = static_cast<float *>(memory);
     TRY(device_buffer(p, DC_ARRIVALS * sizeof(unsigned), &memory, err));
@@ -131,7 +132,7 @@ bool all_fast(const df_ingest_args *a) {
 
 bool covered(const dc_persistent *r, const df_ingest_args *a) {
     return a->rows <= MOST_ROWS && (r->fast ? r->fast_blocks : r->exact_blocks) > 0 && (!r->fast || all_fast(a)) &&
-           a->config->head_dim <= DC_MOST_HEAD && a->config->hidden <= DC_UNIT * DC_MOST_SEGMENTS;
+           a->config->head_dim <= DC_MOST_HEAD && a->config->hidden <= DC_ITEM_CHANNELS * DC_MOST_SEGMENTS;
 }
 
 } /* namespace */

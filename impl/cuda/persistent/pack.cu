@@ -40,11 +40,12 @@ __device__ unsigned short scale_at(const source &s, int o, int b) {
 
 /* A piece is four channels of one output: 16 bytes of f32, 8, 4; q4_0: eight channels in 4 bytes. */
 __global__ void pack_exact(source s, size_t pieces, void *to) {
-    const int each = s.dtype == DF_Q4_0 ? 8 : 4, per_segment = DC_TILE * (DC_UNIT / each);
+    const int each = s.dtype == DF_Q4_0 ? 8 : 4, per_segment = DC_TILE * (DC_ITEM_CHANNELS / each);
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < pieces; i += (size_t)gridDim.x * blockDim.x) {
         const size_t at = i / per_segment;
         const int in_tile = (int)(i % DC_TILE), segment = (int)(at % s.segments), tile = (int)(at / s.segments);
-        const int o = tile * DC_TILE + in_tile, k = segment * DC_UNIT + (int)(i % per_segment) / DC_TILE * each;
+        const int o = tile * DC_TILE + in_tile,
+                  k = segment * DC_ITEM_CHANNELS + (int)(i % per_segment) / DC_TILE * each;
         if (s.dtype == DF_F32) {
             uint4 v = make_uint4(0, 0, 0, 0);
             const unsigned *from = reinterpret_cast<const unsigned *>(s.data + (size_t)o * s.stride);
@@ -79,11 +80,11 @@ __global__ void pack_exact_scales(source s, size_t count, unsigned short *to) {
 
 __global__ void pack_fast_bf16(source s, size_t pieces, uint4 *to) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < pieces; i += (size_t)gridDim.x * blockDim.x) {
-        const size_t whole = (size_t)s.segments * (DC_TILE * DC_UNIT / 8);
-        const int tile = (int)(i / whole), rows = dc_tile_rows(s.out, tile), stage = rows * DC_UNIT / 8;
+        const size_t whole = (size_t)s.segments * (DC_TILE * DC_ITEM_CHANNELS / 8);
+        const int tile = (int)(i / whole), rows = dc_tile_rows(s.out, tile), stage = rows * DC_ITEM_CHANNELS / 8;
         const int rest = (int)(i % whole), segment = rest / stage, piece = rest % stage;
         const int lane = piece % 32, step = piece / 32 % 4, m = piece / 128; /* 16 outputs each */
-        const int o = tile * DC_TILE + m * 16 + lane / 4, k = segment * DC_UNIT + step * 16 + lane % 4 * 2;
+        const int o = tile * DC_TILE + m * 16 + lane / 4, k = segment * DC_ITEM_CHANNELS + step * 16 + lane % 4 * 2;
         to[i] = make_uint4(half_at(s, o, k) | half_at(s, o, k + 1) << 16,
                            half_at(s, o + 8, k) | half_at(s, o + 8, k + 1) << 16,
                            half_at(s, o, k + 8) | half_at(s, o, k + 9) << 16,
@@ -103,13 +104,14 @@ __global__ void pack_fast_q8(source s, int tiles, unsigned char *to) {
         const int tile = (int)(at / s.segments), segment = (int)(at % s.segments), rows = dc_tile_rows(s.out, tile);
         unsigned char *stage = to + (size_t)tile * s.segments * dc_stage_bytes(DF_Q8_0, DC_TILE) +
                                (size_t)segment * dc_stage_bytes(DF_Q8_0, rows);
-        for (int piece = (int)threadIdx.x; piece < rows * DC_UNIT / 16; piece += (int)blockDim.x) {
+        for (int piece = (int)threadIdx.x; piece < rows * DC_ITEM_CHANNELS / 16; piece += (int)blockDim.x) {
             const int lane = piece % 32, block = piece / 32 % 2, m = piece / 64;
-            const int o = tile * DC_TILE + m * 16 + lane / 4, k = segment * DC_UNIT + block * 32 + lane % 4 * 2;
+            const int o = tile * DC_TILE + m * 16 + lane / 4,
+                      k = segment * DC_ITEM_CHANNELS + block * 32 + lane % 4 * 2;
             reinterpret_cast<uint4 *>(stage)[piece] =
                 make_uint4(quad_at(s, o, k), quad_at(s, o, k + 8), quad_at(s, o, k + 16), quad_at(s, o, k + 24));
         }
-        unsigned short *scale = reinterpret_cast<unsigned short *>(stage + rows * DC_UNIT);
+        unsigned short *scale = reinterpret_cast<unsigned short *>(stage + rows * DC_ITEM_CHANNELS);
         for (int i = (int)threadIdx.x; i < rows * 2; i += (int)blockDim.x)
             scale[i] = scale_at(s, tile * DC_TILE + i / 32 * 16 + i % 16, segment * 2 + i / 16 % 2);
     }
@@ -120,13 +122,13 @@ __global__ void pack_fast_q8(source s, int tiles, unsigned char *to) {
 dc_packing dc_packing_of(const df_matrix *w, bool fast) {
     dc_packing p = {};
     p.tiles = (int)((w->out + DC_TILE - 1) / DC_TILE);
-    p.segments = (int)((w->in + DC_UNIT - 1) / DC_UNIT);
+    p.segments = (int)((w->in + DC_ITEM_CHANNELS - 1) / DC_ITEM_CHANNELS);
     if (fast) {
         const size_t rows = ((size_t)w->out + 31) / 32 * 32;
-        p.bytes = rows * (size_t)p.segments * (w->dtype == DF_Q8_0 ? DC_UNIT + 4 : 2 * DC_UNIT);
+        p.bytes = rows * (size_t)p.segments * (w->dtype == DF_Q8_0 ? DC_ITEM_CHANNELS + 4 : 2 * DC_ITEM_CHANNELS);
         return p;
     }
-    const size_t values = (size_t)p.tiles * (size_t)p.segments * DC_TILE * DC_UNIT;
+    const size_t values = (size_t)p.tiles * (size_t)p.segments * DC_TILE * DC_ITEM_CHANNELS;
     p.bytes = w->dtype == DF_F32    ? 4 * values
               : w->dtype == DF_Q8_0 ? values
               : w->dtype == DF_Q4_0 ? values / 2
@@ -150,7 +152,7 @@ cudaError_t dc_pack_matrix(const df_matrix *w, bool fast, void *data, void *scal
         pack_fast_bf16<<<BLOCKS, THREADS, 0, stream>>>(s, p.bytes / 16, static_cast<uint4 *>(data));
     else
         pack_exact<<<BLOCKS, THREADS, 0, stream>>>(
-            s, (size_t)p.tiles * (size_t)p.segments * DC_TILE * DC_UNIT / (w->dtype == DF_Q4_0 ? 8 : 4), data);
+            s, (size_t)p.tiles * (size_t)p.segments * DC_TILE * DC_ITEM_CHANNELS / (w->dtype == DF_Q4_0 ? 8 : 4), data);
     if (!fast && p.scale_bytes > 0)
         pack_exact_scales<<<BLOCKS, THREADS, 0, stream>>>(s, p.scale_bytes / 2, static_cast<unsigned short *>(scale));
     return cudaGetLastError();

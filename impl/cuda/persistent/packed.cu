@@ -36,8 +36,9 @@ int choose_run(bool fast, int tiles, int segments, int blocks) {
     if (fast) return DC_FAST_RUN;
     double cost[2];
     for (int i = 0; i < 2; i++) {
-        const int run = (i + 1) * DC_EXACT_RUN, units = tiles * ((segments + run - 1) / run), rest = units % blocks;
-        cost[i] = (i + 1) * (units / blocks + (rest == 0 ? 0.0 : 2 * rest <= blocks ? 0.62 : 1.0));
+        const int run = (i + 1) * DC_EXACT_RUN, work_items = tiles * ((segments + run - 1) / run),
+                  rest = work_items % blocks;
+        cost[i] = (i + 1) * (work_items / blocks + (rest == 0 ? 0.0 : 2 * rest <= blocks ? 0.62 : 1.0));
     }
     return cost[1] <= 1.03 * cost[0] ? 2 * DC_EXACT_RUN : DC_EXACT_RUN;
 }

@@ -5,11 +5,11 @@
 namespace {
 
 /* Segments with a key that a block which starts at `pos` can see through `window` (0: all). */
-int segments_in_sight(const int32_t *key_pos, int keys, int32_t pos, int window) {
+int visible_segments(const int32_t *key_pos, int keys, int32_t pos, int window) {
     int count = 0;
     for (int i = keys; i > 0; i--) {
         if (window > 0 && (int64_t)pos - key_pos[i - 1] >= window) break;
-        count += i == keys || key_pos[i - 1] / DC_UNIT != key_pos[i] / DC_UNIT;
+        count += i == keys || key_pos[i - 1] / DC_ITEM_CHANNELS != key_pos[i] / DC_ITEM_CHANNELS;
     }
     return count;
 }
@@ -25,13 +25,13 @@ bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const i
                           int segments) {
     if (rows > 16 || head_dim > DC_MOST_HEAD || head_dim % 4 != 0) return false;
     if (fast) {
-        const int heads = DC_UNIT % head_dim == 0   ? DC_UNIT / head_dim
-                          : head_dim % DC_UNIT == 0 ? 1
-                                                    : (DC_UNIT - 1) / head_dim + 2;
+        const int heads = DC_ITEM_CHANNELS % head_dim == 0   ? DC_ITEM_CHANNELS / head_dim
+                          : head_dim % DC_ITEM_CHANNELS == 0 ? 1
+                                                             : (DC_ITEM_CHANNELS - 1) / head_dim + 2;
         return heads * segments <= DC_MOST_SHARES || /* then no key need be looked at */
-               heads * segments_in_sight(key_pos, keys, key_pos[keys - rows], window) <= DC_MOST_SHARES;
+               heads * visible_segments(key_pos, keys, key_pos[keys - rows], window) <= DC_MOST_SHARES;
     }
-    const int first = key_pos[0] / DC_UNIT, last = key_pos[keys - 1] / DC_UNIT;
+    const int first = key_pos[0] / DC_ITEM_CHANNELS, last = key_pos[keys - 1] / DC_ITEM_CHANNELS;
     return last - first + 1 == segments && first % 1024 + segments <= DC_MOST_KEY_SEGMENTS;
 }
 
@@ -55,7 +55,7 @@ extern "C" dflash_status df_cuda_matmul_persistent(dflash_engine *engine, const 
     product.partial = df_cuda_take<float>(engine, dc_partial_floats(product, widest), err);
     dc_frame f = {};
     dc_phase *phases = df_cuda_take<dc_phase>(engine, 3 * (size_t)((rows - 1) / TILE_ROWS + 1), err);
-    f.act = df_cuda_take<float>(engine, (size_t)product.segments * DC_UNIT * (size_t)widest, err);
+    f.act = df_cuda_take<float>(engine, (size_t)product.segments * DC_ITEM_CHANNELS * (size_t)widest, err);
     f.arrived = df_cuda_take<unsigned>(engine, DC_ARRIVALS, err);
     if (product.partial == nullptr || phases == nullptr || f.act == nullptr || f.arrived == nullptr)
         return DFLASH_ERR_MEMORY;
@@ -96,7 +96,7 @@ extern "C" dflash_status df_cuda_attention_fast(dflash_engine *engine, const df_
     const size_t items = (size_t)a->n_kv_heads * (size_t)chunks * (size_t)a->map.segments;
     struct sent {
         dc_phase phase[3];
-        dc_sight sight;
+        dc_visibility visibility;
     } host = {};
     dc_frame f = {};
     sent *device = df_cuda_take<sent>(engine, 1, err);
@@ -108,7 +108,7 @@ extern "C" dflash_status df_cuda_attention_fast(dflash_engine *engine, const df_
     if (device == nullptr || f.seen == nullptr || f.largest == nullptr || f.total == nullptr || f.context == nullptr ||
         f.arrived == nullptr)
         return DFLASH_ERR_MEMORY;
-    host.sight = dc_sight{a->window, a->causal};
+    host.visibility = dc_visibility{a->window, a->causal};
     host.phase[0].kind = DC_SEEN;
     host.phase[1].kind = DC_ATTEND;
     host.phase[1].k = const_cast<float *>(a->k);
@@ -117,7 +117,7 @@ extern "C" dflash_status df_cuda_attention_fast(dflash_engine *engine, const df_
     host.phase[2].n = a->n_heads * a->head_dim;
     host.phase[2].y = a->out;
     f.phase = device->phase;
-    f.sight = &device->sight;
+    f.visibility = &device->visibility;
     f.phases = 3;
     f.layers = 1;
     f.rows = a->rows;
@@ -130,7 +130,7 @@ extern "C" dflash_status df_cuda_attention_fast(dflash_engine *engine, const df_
     f.segment_first = a->map.segment_first;
     f.keys = a->keys;
     f.key_segments = a->map.segments;
-    f.first_key_segment = a->k_pos[0] / DC_UNIT;
+    f.first_key_segment = a->k_pos[0] / DC_ITEM_CHANNELS;
     const cudaStream_t stream = df_cuda_stream(engine);
     TRY(df_cuda_check(cudaMemcpyAsync(device, &host, sizeof host, cudaMemcpyHostToDevice, stream),
                       "the phases of an attention", err));

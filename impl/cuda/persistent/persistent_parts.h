@@ -110,9 +110,9 @@ struct dc_phase_list {
     dflash_engine *engine;
     dc_program *p;
     const dflash_config *c;
-    int padded; /* rows */
-    int units;  /* of the products so far, so that blocks take turns */
-    bool fits;  /* false: a product does not fit the kernel, and there is no such program */
+    int padded;     /* rows */
+    int work_items; /* of the products so far, so that blocks take turns */
+    bool fits;      /* false: a product does not fit the kernel, and there is no such program */
     dflash_error *err;
 
     dc_phase *add(dc_kind kind, int layer, int n) {
@@ -129,8 +129,8 @@ struct dc_phase_list {
         TRY(dc_plan_product(engine, w, parts, p->fast, out, &ok, err));
         if (!ok) fits = false;
         out->partial = partial;
-        out->first_unit = units;
-        units += out->tiles * out->groups;
+        out->first_work_item = work_items;
+        work_items += out->tiles * out->groups;
         const size_t floats = dc_partial_floats(*out, padded);
         if (floats > *most) *most = floats;
         add(DC_PRODUCT, 0, 0)->product = *out;

@@ -29,7 +29,7 @@ enum {
     DC_LANE_OUTPUTS = 8,
     DC_LANES_WARP = 32,
     DC_EXACT_STAGES = 2,
-    DC_TURN = 4 /* channels of a turn of the inner loop */
+    DC_UNROLL = 4 /* channels of a turn of the inner loop */
 };
 
 /* A width in a stage: channels, and bytes of them for one output. */
@@ -58,7 +58,7 @@ template <int R> struct dc_exact_stage {
  * every register, and spilled ones go through an L1 that this much shared memory leaves too small. */
 struct dc_feed {
     const char *weights; /* of the segment */
-    int unit, quarter, segment, step;
+    int work_item, quarter, segment, step;
 };
 template <int R> struct dc_exact_ring {
     dc_exact_stage<R> stage[DC_EXACT_PAIRS][DC_EXACT_STAGES];
@@ -110,15 +110,15 @@ struct dc_work {
 };
 
 template <int T> DC_DEVICE size_t dc_segment_bytes() {
-    return (size_t)DC_TILE * DC_UNIT / dc_width<T>::STEP * dc_width<T>::BYTES;
+    return (size_t)DC_TILE * DC_ITEM_CHANNELS / dc_width<T>::STEP * dc_width<T>::BYTES;
 }
 
-/* Pair `pair` in quarter `quarter` of unit `unit`. Units go tile by tile first. */
-template <int T> DC_DEVICE dc_work dc_exact_work(const dc_product &p, int unit, int quarter, int pair) {
+/* Pair `pair` in quarter `quarter` of work item `work_item`. Work items go tile by tile first. */
+template <int T> DC_DEVICE dc_work dc_exact_work(const dc_product &p, int work_item, int quarter, int pair) {
     dc_work work = {nullptr, nullptr, -1};
-    if (unit >= p.tiles * p.groups) return work;
-    int tile = unit % p.tiles, part = 0;
-    const int group = unit / p.tiles, segment = group * p.run + quarter * DC_EXACT_RUN + pair;
+    if (work_item >= p.tiles * p.groups) return work;
+    int tile = work_item % p.tiles, part = 0;
+    const int group = work_item / p.tiles, segment = group * p.run + quarter * DC_EXACT_RUN + pair;
     if (segment >= p.segments) return work;
     while (part + 1 < p.parts && tile >= p.part[part].tiles) tile -= p.part[part++].tiles;
     const size_t at = (size_t)tile * p.segments + segment;
@@ -129,7 +129,7 @@ template <int T> DC_DEVICE dc_work dc_exact_work(const dc_product &p, int unit, 
 }
 
 /* Where the ring of a pair stands: the stage that is next to be used, over all phases. */
-struct dc_exact_turn {
+struct dc_exact_pipeline_state {
     int slot;
     unsigned parity;
 };
@@ -138,9 +138,9 @@ struct dc_exact_turn {
 template <int T> DC_DEVICE void dc_feed_segment(dc_feed &feed, const dc_product &p, int pair, int blocks) {
     dc_work work;
     do {
-        if (++feed.quarter == p.run / DC_EXACT_RUN) feed.quarter = 0, feed.unit += blocks;
-        work = dc_exact_work<T>(p, feed.unit, feed.quarter, pair);
-    } while (work.segment < 0 && feed.unit < p.tiles * p.groups);
+        if (++feed.quarter == p.run / DC_EXACT_RUN) feed.quarter = 0, feed.work_item += blocks;
+        work = dc_exact_work<T>(p, feed.work_item, feed.quarter, pair);
+    } while (work.segment < 0 && feed.work_item < p.tiles * p.groups);
     feed.weights = work.weights;
     feed.segment = work.segment;
     feed.step = 0;
@@ -157,8 +157,8 @@ DC_DEVICE void dc_feed_stage(dc_exact_ring<R> &ring, int pair, int slot, const f
     unsigned long long *full = &ring.full[pair][slot];
     dc_barrier_expect(full, WEIGHTS + INPUT);
     dc_bulk(s.weights, feed.weights + (size_t)feed.step * WEIGHTS, WEIGHTS, full, dc_evict_first());
-    dc_bulk_plain(s.x, act + ((size_t)feed.segment * DC_UNIT + feed.step * STEP) * R, INPUT, full);
-    if (++feed.step == DC_UNIT / STEP) dc_feed_segment<T>(feed, p, pair, blocks);
+    dc_bulk_plain(s.x, act + ((size_t)feed.segment * DC_ITEM_CHANNELS + feed.step * STEP) * R, INPUT, full);
+    if (++feed.step == DC_ITEM_CHANNELS / STEP) dc_feed_segment<T>(feed, p, pair, blocks);
 }
 
 /* ROWS of the R rows, whose first x points to. */
@@ -171,7 +171,7 @@ DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][ROWS], const unsigned
     for (int j = 0; j < DC_LANE_OUTPUTS; j++)
         w[j] = *reinterpret_cast<const four *>(weights + j * DC_LANES_WARP * sizeof(four));
 #pragma unroll
-    for (int k = 0; k < DC_TURN; k++) {
+    for (int k = 0; k < DC_UNROLL; k++) {
         float xk[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r += 4)
@@ -186,12 +186,12 @@ DC_DEVICE void dc_exact_four(float (&acc)[DC_LANE_OUTPUTS][ROWS], const unsigned
 }
 
 template <int R, int T>
-DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, dc_exact_turn &turn, const float *act,
-                                const dc_product &p, int thread, int block, int blocks) {
+DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, dc_exact_pipeline_state &state,
+                                const float *act, const dc_product &p, int thread, int block, int blocks) {
     typedef typename dc_four<T>::type four;
     enum {
         STEP = dc_width<T>::STEP,
-        STEPS = DC_UNIT / STEP,
+        STEPS = DC_ITEM_CHANNELS / STEP,
         BLOCK = 32 / STEP, /* steps of a scale */
         QUADS = 2,
         PASSES = R / 8,
@@ -202,23 +202,23 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
     const int warp = thread / DC_LANES_WARP, lane = thread % DC_LANES_WARP;
     const int pair = warp % DC_EXACT_PAIRS, share = warp / DC_EXACT_PAIRS;
     const bool feeds = share == 0;
-    const int quarters = p.run / DC_EXACT_RUN, units = p.tiles * p.groups;
-    const int start = (block + blocks - p.first_unit % blocks) % blocks;
-    if (start >= units) return;
+    const int quarters = p.run / DC_EXACT_RUN, work_items = p.tiles * p.groups;
+    const int start = (block + blocks - p.first_work_item % blocks) % blocks;
+    if (start >= work_items) return;
 
     if (feeds && lane == 0) {
         dc_before_bulk_reads(); /* the activations were written by ordinary stores */
         dc_feed &feed = ring.feed[pair];
-        feed.unit = start;
+        feed.work_item = start;
         feed.quarter = -1;
         dc_feed_segment<T>(feed, p, pair, blocks);
 #pragma unroll 1
         for (int i = 0; i < DC_EXACT_STAGES; i++)
-            dc_feed_stage<R, T>(ring, pair, (turn.slot + i) % DC_EXACT_STAGES, act, p, blocks);
+            dc_feed_stage<R, T>(ring, pair, (state.slot + i) % DC_EXACT_STAGES, act, p, blocks);
     }
-    for (int unit = start; unit < units; unit += blocks)
+    for (int work_item = start; work_item < work_items; work_item += blocks)
         for (int quarter = 0; quarter < quarters; quarter++) {
-            const dc_work work = dc_exact_work<T>(p, unit, quarter, pair);
+            const dc_work work = dc_exact_work<T>(p, work_item, quarter, pair);
             float acc[DC_LANE_OUTPUTS][ROWS], d[DC_LANE_OUTPUTS] = {};
 #pragma unroll
             for (int j = 0; j < DC_LANE_OUTPUTS; j++)
@@ -232,24 +232,25 @@ DC_DEVICE void dc_product_exact(dc_exact_memory<R> &m, dc_exact_ring<R> &ring, d
                         for (int j = 0; j < DC_LANE_OUTPUTS; j++)
                             d[j] = __half2float(
                                 work.scales[((step / BLOCK) * DC_LANE_OUTPUTS + j) * DC_LANES_WARP + lane]);
-                    const dc_exact_stage<R> &s = ring.stage[pair][turn.slot];
+                    const dc_exact_stage<R> &s = ring.stage[pair][state.slot];
                     const unsigned char *weights = s.weights + lane * sizeof(four);
                     const float *x = s.x + share * ROWS;
-                    dc_barrier_wait(&ring.full[pair][turn.slot], turn.parity);
+                    dc_barrier_wait(&ring.full[pair][state.slot], state.parity);
 #pragma unroll 1
-                    for (int four_at = 0; four_at < STEP / DC_TURN; four_at++, x += DC_TURN * R) {
+                    for (int four_at = 0; four_at < STEP / DC_UNROLL; four_at++, x += DC_UNROLL * R) {
                         dc_exact_four<R, ROWS, T>(acc, weights, x, four_at % 2, d);
                         if (T != DF_Q4_0 || four_at % 2 == 1) weights += DC_TILE * sizeof(four);
                     }
-                    dc_barrier_arrive(&ring.empty[pair][turn.slot]); /* a lane speaks for itself alone */
+                    dc_barrier_arrive(&ring.empty[pair][state.slot]); /* a lane speaks for itself alone */
                     if (feeds) {
-                        dc_barrier_wait(&ring.empty[pair][turn.slot], turn.parity);
-                        if (lane == 0) dc_feed_stage<R, T>(ring, pair, turn.slot, act, p, blocks);
+                        dc_barrier_wait(&ring.empty[pair][state.slot], state.parity);
+                        if (lane == 0) dc_feed_stage<R, T>(ring, pair, state.slot, act, p, blocks);
                         __syncwarp();
                     }
-                    if (++turn.slot == DC_EXACT_STAGES) turn.slot = 0, turn.parity ^= 1u;
+                    if (++state.slot == DC_EXACT_STAGES) state.slot = 0, state.parity ^= 1u;
                 }
-            float *partial = p.partial + ((size_t)(unit % p.tiles) * p.groups + unit / p.tiles) * (DC_TILE * R);
+            float *partial =
+                p.partial + ((size_t)(work_item % p.tiles) * p.groups + work_item / p.tiles) * (DC_TILE * R);
 #pragma unroll
             for (int pass = 0; pass < PASSES; pass++) {
                 __syncthreads();

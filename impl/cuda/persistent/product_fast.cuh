@@ -3,8 +3,8 @@
  *
  * Rounding model. Weights are exact (bf16, or the integers of q8_0 as bf16 with their scales applied in float32); an
  * activation x is used as hi + lo, both bf16, |x - hi - lo| <= 2^-17 |x| (2^-134 near underflow). Products of bf16 are
- * exact; mma.m16n8k16 adds 16 of them to a float32 accumulator with an error that is at most 17 units of 2^-22 of the
- * largest term or partial sum (the unit truncates after alignment; we take 2^-22 to be safe). hi and lo parts
+ * exact; mma.m16n8k16 adds 16 of them to a float32 accumulator with an error that is at most 17 units of 2^-22 of
+ * the largest term or partial sum (the unit truncates after alignment; we take 2^-22 to be safe). hi and lo parts
  * accumulate apart over a group of 512 channels (q8_0: together over 32, then fma by the scale into the group's sum in
  * channel order), then hi + lo is rounded once; groups are added in the binary tree of canon.h, bias last.
  *
@@ -24,14 +24,14 @@ enum {
     DC_FAST_THREADS = 256,
     DC_FAST_ALL = DC_FAST_THREADS + 64, /* and the two producers' warps */
     DC_STAGES = 5,
-    DC_FLIGHT = 3,                          /* stages under way at most, once their phase has begun */
-    DC_AHEAD = 1,                           /* before; of q8_0, which are half as large, two */
-    DC_WEIGHT_BYTES = DC_TILE * DC_UNIT * 2 /* of a stage, at most */
+    DC_FLIGHT = 3,                                   /* stages under way at most, once their phase has begun */
+    DC_AHEAD = 1,                                    /* before; of q8_0, which are half as large, two */
+    DC_WEIGHT_BYTES = DC_TILE * DC_ITEM_CHANNELS * 2 /* of a stage, at most */
 };
 
 template <int R> struct dc_stage {
     unsigned char weights[DC_WEIGHT_BYTES];
-    unsigned char act[DC_UNIT * R * 4];
+    unsigned char act[DC_ITEM_CHANNELS * R * 4];
 };
 template <int R> struct dc_ring {
     dc_stage<R> stage[DC_STAGES];
@@ -40,7 +40,7 @@ template <int R> struct dc_ring {
 };
 
 /* Place in the ring; the parity turns each time round. */
-struct dc_turn {
+struct dc_pipeline_state {
     int slot;
     unsigned parity;
     __device__ __forceinline__ void next() {
@@ -51,18 +51,18 @@ struct dc_turn {
 /* Outputs of a tile that are held: the last is cut to a multiple of 32. */
 DC_DEVICE int dc_tile_rows(int out, int tile) { return min(DC_TILE, (out - tile * DC_TILE + 31) / 32 * 32); }
 
-/* One unit: a group of segments of one tile. Stages follow each other in memory. */
-struct dc_unit {
+/* One work item: a group of segments of one tile. Stages follow each other in memory. */
+struct dc_work_item {
     const unsigned char *weights;
     int rows, first, stages; /* outputs held; first segment; segments */
     int tile, group;
     unsigned bytes; /* of a stage */
 };
 DC_DEVICE unsigned dc_stage_bytes(int dtype, int rows) {
-    return dtype == DF_Q8_0 ? (unsigned)rows * (DC_UNIT + 4) : (unsigned)rows * (DC_UNIT * 2);
+    return dtype == DF_Q8_0 ? (unsigned)rows * (DC_ITEM_CHANNELS + 4) : (unsigned)rows * (DC_ITEM_CHANNELS * 2);
 }
-DC_DEVICE dc_unit dc_unit_at(const dc_product &p, int index) {
-    dc_unit u;
+DC_DEVICE dc_work_item dc_work_item_at(const dc_product &p, int index) {
+    dc_work_item u;
     u.tile = index % p.tiles;
     u.group = index / p.tiles;
     int tile = u.tile, part = 0;
@@ -75,8 +75,8 @@ DC_DEVICE dc_unit dc_unit_at(const dc_product &p, int index) {
                 (size_t)tile * p.segments * dc_stage_bytes(p.dtype, DC_TILE) + (size_t)u.first * u.bytes;
     return u;
 }
-DC_DEVICE int dc_first_unit(const dc_product &p, int block, int blocks) {
-    return (block + blocks - p.first_unit % blocks) % blocks;
+DC_DEVICE int dc_first_work_item(const dc_product &p, int block, int blocks) {
+    return (block + blocks - p.first_work_item % blocks) % blocks;
 }
 
 DC_DEVICE void dc_mma(float (&c)[4], const uint4 &a, unsigned b0, unsigned b1) {
@@ -140,7 +140,7 @@ DC_DEVICE void dc_stage_bf16(const dc_stage<R> &s, int warp, int lane, float (&h
 template <int R>
 DC_DEVICE void dc_stage_q8(const dc_stage<R> &s, int rows, int warp, int lane, float (&sum)[2][R / 8][4]) {
     const uint4 *w = reinterpret_cast<const uint4 *>(s.weights) + warp * 128 + lane;
-    const __half *scale = reinterpret_cast<const __half *>(s.weights + rows * DC_UNIT) + warp * 64 + lane / 4;
+    const __half *scale = reinterpret_cast<const __half *>(s.weights + rows * DC_ITEM_CHANNELS) + warp * 64 + lane / 4;
     const uint4 *x = reinterpret_cast<const uint4 *>(s.act) + lane;
 #pragma unroll
     for (int block = 0; block < 2; block++) {
@@ -171,26 +171,26 @@ DC_DEVICE void dc_stage_q8(const dc_stage<R> &s, int rows, int warp, int lane, f
 }
 
 template <int R>
-DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_turn &turn, const dc_product &p, int thread, int block,
+DC_DEVICE void dc_product_fast(dc_ring<R> &ring, dc_pipeline_state &state, const dc_product &p, int thread, int block,
                                int blocks) {
     const int warp = thread / 32, lane = thread % 32;
     const bool q8 = p.dtype == DF_Q8_0;
     if (!q8 && p.dtype != DF_BF16) __trap();
-    for (int index = dc_first_unit(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
-        const dc_unit u = dc_unit_at(p, index);
+    for (int index = dc_first_work_item(p, block, blocks); index < p.tiles * p.groups; index += blocks) {
+        const dc_work_item u = dc_work_item_at(p, index);
         float hi[2][R / 8][4] = {}, lo[2][R / 8][4] = {};
 #pragma unroll 1
-        for (int s = 0; s < u.stages; s++, turn.next()) {
-            dc_barrier_wait(&ring.landed[turn.slot], turn.parity);
-            dc_barrier_wait(&ring.full[turn.slot], turn.parity);
+        for (int s = 0; s < u.stages; s++, state.next()) {
+            dc_barrier_wait(&ring.landed[state.slot], state.parity);
+            dc_barrier_wait(&ring.full[state.slot], state.parity);
             if (warp * 32 < u.rows) {
                 if (q8)
-                    dc_stage_q8<R>(ring.stage[turn.slot], u.rows, warp, lane, hi);
+                    dc_stage_q8<R>(ring.stage[state.slot], u.rows, warp, lane, hi);
                 else
-                    dc_stage_bf16<R>(ring.stage[turn.slot], warp, lane, hi, lo);
+                    dc_stage_bf16<R>(ring.stage[state.slot], warp, lane, hi, lo);
             }
             __syncwarp();
-            if (lane == 0) dc_barrier_arrive(&ring.empty[turn.slot]);
+            if (lane == 0) dc_barrier_arrive(&ring.empty[state.slot]);
         }
         if (warp * 32 >= u.rows) continue;
         float *partial = p.partial + ((size_t)u.tile * p.groups + u.group) * (DC_TILE * R);

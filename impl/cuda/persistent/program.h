@@ -18,10 +18,10 @@
 #include "engine/ops.h"
 
 enum {
-    DC_TILE = 256,   /* outputs of a tile of weights */
-    DC_UNIT = 64,    /* channels that a block finishes at a time: one segment */
-    DC_PARTS = 12,   /* matrices that share an input and a product phase */
-    DC_QUERIES = 64, /* queries of an attention item */
+    DC_TILE = 256,         /* outputs of a tile of weights */
+    DC_ITEM_CHANNELS = 64, /* channels that a block finishes at a time: one segment */
+    DC_PARTS = 12,         /* matrices that share an input and a product phase */
+    DC_QUERIES = 64,       /* queries of an attention item */
     DC_MOST_HEAD = 128,
     DC_MOST_SEGMENTS = 128,      /* of a normed row */
     DC_MOST_DYN = 32,            /* kernel taps times groups that 64 channels meet */
@@ -67,11 +67,11 @@ typedef struct dc_part {
 
 typedef struct dc_product {
     dc_part part[DC_PARTS];
-    int parts, tiles; /* of all parts */
-    int segments;     /* of the input channels */
-    int run, groups;  /* segments of a group; groups of the input */
-    int dtype;        /* df_dtype */
-    int first_unit;   /* units of the products before, so that blocks take turns */
+    int parts, tiles;    /* of all parts */
+    int segments;        /* of the input channels */
+    int run, groups;     /* segments of a group; groups of the input */
+    int dtype;           /* df_dtype */
+    int first_work_item; /* work items of the products before, so that blocks take turns */
     float *partial;
 } dc_product;
 
@@ -90,9 +90,9 @@ typedef struct dc_phase {
     int window, causal;
 } dc_phase;
 
-typedef struct dc_sight {
+typedef struct dc_visibility {
     int window, causal;
-} dc_sight;
+} dc_visibility;
 
 /* What makes a layer's rows of the cache. */
 typedef struct dc_cached {
@@ -111,17 +111,17 @@ typedef struct dc_frame {
     const int32_t *pos, *segment_first;
     int keys, key_segments, first_key_segment; /* absolute number of the first */
     void *act;
-    float *ss;                /* [H / 64, R] */
-    const dc_sight *sight;    /* [L] */
-    int32_t *seen;            /* [L, 2, R]: first key and end of what a row sees */
-    float *q;                 /* [R, nh * hd] */
-    float *score, *largest;   /* [items, 64 keys, 64 queries], [items, 64] */
-    float *context, *total;   /* [items, 64, hd], [items, 64] */
-    const float *input;       /* [rows, n] of DC_COPY */
-    const dc_cached *cached;  /* [L] */
-    float *cache_k, *cache_v; /* the first row's place in layer 0 */
-    size_t layer_stride;      /* in floats */
-    unsigned *arrived;        /* [DC_ARRIVALS] zero at launch: the grid's barrier; blocks on each multiprocessor */
+    float *ss;                       /* [H / 64, R] */
+    const dc_visibility *visibility; /* [L] */
+    int32_t *seen;                   /* [L, 2, R]: first key and end of what a row sees */
+    float *q;                        /* [R, nh * hd] */
+    float *score, *largest;          /* [items, 64 keys, 64 queries], [items, 64] */
+    float *context, *total;          /* [items, 64, hd], [items, 64] */
+    const float *input;              /* [rows, n] of DC_COPY */
+    const dc_cached *cached;         /* [L] */
+    float *cache_k, *cache_v;        /* the first row's place in layer 0 */
+    size_t layer_stride;             /* in floats */
+    unsigned *arrived; /* [DC_ARRIVALS] zero at launch: the grid's barrier; blocks on each multiprocessor */
 } dc_frame;
 
 #endif

@@ -11,7 +11,7 @@ template <int R> struct exact_shared {
         dc_rows rows[2]; /* over the stages alone: the ring's barriers live on */
     };
     union {
-        dc_finish_memory<R> finish;
+        dc_epilogue_memory<R> epilogue;
         dc_attend_memory<R> attend;
         dc_exact_memory<R> exact;
     };
@@ -24,30 +24,31 @@ template <int R> struct exact_shared {
 
 /* A product phase, in functions of their own: they need every register that there is. `slot` says which phase. */
 template <int R, int T>
-__device__ __noinline__ dc_exact_turn run_width(int slot, dc_exact_turn turn, const float *act, int thread,
-                                                int blocks) {
+__device__ __noinline__ dc_exact_pipeline_state run_width(int slot, dc_exact_pipeline_state state, const float *act,
+                                                          int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
-    dc_product_exact<R, T>(s.exact, s.ring, turn, act, s.phase[slot].product, thread, s.block, blocks);
-    return turn;
+    dc_product_exact<R, T>(s.exact, s.ring, state, act, s.phase[slot].product, thread, s.block, blocks);
+    return state;
 }
 
 template <int R>
-DC_DEVICE dc_exact_turn run_product(int dtype, int slot, dc_exact_turn turn, const float *act, const dc_place &at) {
+DC_DEVICE dc_exact_pipeline_state run_product(int dtype, int slot, dc_exact_pipeline_state state, const float *act,
+                                              const dc_thread_index &at) {
     switch (dtype) {
     case DF_BF16:
-        return run_width<R, DF_BF16>(slot, turn, act, at.thread, at.blocks);
+        return run_width<R, DF_BF16>(slot, state, act, at.thread, at.blocks);
     case DF_F32:
-        return run_width<R, DF_F32>(slot, turn, act, at.thread, at.blocks);
+        return run_width<R, DF_F32>(slot, state, act, at.thread, at.blocks);
     case DF_F16:
-        return run_width<R, DF_F16>(slot, turn, act, at.thread, at.blocks);
+        return run_width<R, DF_F16>(slot, state, act, at.thread, at.blocks);
     case DF_Q8_0:
-        return run_width<R, DF_Q8_0>(slot, turn, act, at.thread, at.blocks);
+        return run_width<R, DF_Q8_0>(slot, state, act, at.thread, at.blocks);
     case DF_Q4_0:
-        return run_width<R, DF_Q4_0>(slot, turn, act, at.thread, at.blocks);
+        return run_width<R, DF_Q4_0>(slot, state, act, at.thread, at.blocks);
     default:
         __trap();
-        return turn;
+        return state;
     }
 }
 
@@ -62,14 +63,14 @@ template <int R> __device__ __noinline__ unsigned run_scores(int slot, unsigned 
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_attender<R> attender = attender_of<R>(parity);
-    dc_scores_exact<R, DC_EXACT_THREADS>(attender, s.frame, s.phase[slot], dc_place{thread, s.block, blocks});
+    dc_scores_exact<R, DC_EXACT_THREADS>(attender, s.frame, s.phase[slot], dc_thread_index{thread, s.block, blocks});
     return attender.parity;
 }
 template <int R> __device__ __noinline__ unsigned run_values(int slot, unsigned parity, int thread, int blocks) {
     extern __shared__ __align__(128) unsigned char memory[];
     exact_shared<R> &s = *reinterpret_cast<exact_shared<R> *>(memory);
     dc_attender<R> attender = attender_of<R>(parity);
-    dc_values_exact<R, DC_EXACT_THREADS>(attender, s.frame, s.phase[slot], dc_place{thread, s.block, blocks});
+    dc_values_exact<R, DC_EXACT_THREADS>(attender, s.frame, s.phase[slot], dc_thread_index{thread, s.block, blocks});
     return attender.parity;
 }
 
@@ -96,7 +97,7 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     }
     __syncthreads();
     enum { NT = DC_EXACT_THREADS };
-    dc_exact_turn turn = {0, 0};
+    dc_exact_pipeline_state state = {0, 0};
     unsigned parity = 0;
     if (threadIdx.x < DC_EXACT_PAIRS * DC_EXACT_STAGES) {
         dc_barrier_init(&s.ring.full[0][0] + threadIdx.x, 1);
@@ -107,31 +108,31 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
     dc_fetch_phase<NT>(&s.phase[0], f.phase, (int)threadIdx.x);
     __syncthreads();
     for (int i = 0; i < f.phases; i++) {
-        const dc_place at = {dc_again((int)threadIdx.x), s.block, (int)gridDim.x};
+        const dc_thread_index at = {dc_again((int)threadIdx.x), s.block, (int)gridDim.x};
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
         case DC_SEEN:
-            dc_seen<R, NT>(s.finish, f, at);
-            if (p.kind == DC_LOAD) dc_stream<R, NT>(s.finish, f, p, at);
+            dc_seen<R, NT>(s.epilogue, f, at);
+            if (p.kind == DC_LOAD) dc_stream<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_RESIDUAL:
-            dc_residual_exact<R, NT>(s.finish, f, p, at);
+            dc_residual_exact<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_PRODUCT:
-            turn = run_product<R>(p.product.dtype, i & 1, turn, static_cast<const float *>(f.act), at);
+            state = run_product<R>(p.product.dtype, i & 1, state, static_cast<const float *>(f.act), at);
             break;
         case DC_QKV: {
             dc_attender<R> attender = attender_of<R>(parity);
             dc_keys_early<R>(attender, s.frame, p, at);
-            dc_heads<R, NT>(s.finish, f, p, at);
+            dc_heads<R, NT>(s.epilogue, f, p, at);
             dc_before_bulk(); /* over the tiles come queries */
             dc_before_bulk_reads();
             break;
         }
         case DC_CACHE:
-            dc_heads<R, NT>(s.finish, f, p, at);
+            dc_heads<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_SCORES:
             parity = run_scores<R>(i & 1, parity, at.thread, at.blocks);
@@ -143,18 +144,18 @@ template <int R> __global__ void __launch_bounds__(DC_EXACT_THREADS, 2) run_exac
             dc_context_exact<R, NT>(f, p, at);
             break;
         case DC_STORE:
-            dc_deliver<R, NT>(s.finish, f, p, at);
+            dc_store_result<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_SILU:
             dc_silu_exact<R, NT>(f, p, at);
             break;
         case DC_COPY:
-            dc_copy<R, NT, false>(s.finish, f, p, at);
+            dc_copy<R, NT, false>(s.epilogue, f, p, at);
             break;
         case DC_NORM:
         case DC_CONV:
         case DC_FINAL:
-            dc_norm<R, NT, false>(s.finish, f, p, at);
+            dc_norm<R, NT, false>(s.epilogue, f, p, at);
             break;
         default: /* DC_ATTEND is the other class's */
             __trap();

@@ -10,7 +10,7 @@
 template <int R> struct fast_shared {
     dc_ring<R> ring;
     union {
-        dc_finish_memory<R> finish;
+        dc_epilogue_memory<R> epilogue;
         dc_attend_fast_memory attend;
         dc_context_memory context;
     };
@@ -19,48 +19,48 @@ template <int R> struct fast_shared {
 
 template <int R> DC_DEVICE void compute(fast_shared<R> &s, const dc_frame &f) {
     enum { NT = DC_FAST_THREADS };
-    dc_turn turn = {0, 0};
+    dc_pipeline_state state = {0, 0};
     dc_fetch_phase<NT>(&s.phase[0], f.phase, (int)threadIdx.x);
     dc_sync<NT>();
     for (int i = 0; i < f.phases; i++) {
-        const dc_place at = {dc_again((int)threadIdx.x), dc_again((int)blockIdx.x), (int)gridDim.x};
+        const dc_thread_index at = {dc_again((int)threadIdx.x), dc_again((int)blockIdx.x), (int)gridDim.x};
         const dc_phase &p = s.phase[i & 1];
         if (i + 1 < f.phases) dc_fetch_phase<NT>(&s.phase[(i + 1) & 1], f.phase + i + 1, at.thread);
         switch (p.kind) {
         case DC_LOAD:
         case DC_SEEN:
-            dc_seen<R, NT>(s.finish, f, at);
+            dc_seen<R, NT>(s.epilogue, f, at);
             if (p.kind == DC_SEEN) break;
             [[fallthrough]];
         case DC_RESIDUAL:
-            dc_stream<R, NT>(s.finish, f, p, at);
+            dc_stream<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_PRODUCT:
-            dc_product_fast<R>(s.ring, turn, p.product, at.thread, at.block, at.blocks);
+            dc_product_fast<R>(s.ring, state, p.product, at.thread, at.block, at.blocks);
             break;
         case DC_QKV:
         case DC_CACHE:
-            dc_heads<R, NT>(s.finish, f, p, at);
+            dc_heads<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_ATTEND:
-            dc_attend_fast<R>(s.attend, s.ring, turn, f, p, at);
+            dc_attend_fast<R>(s.attend, s.ring, state, f, p, at);
             break;
         case DC_CONTEXT:
             dc_context_fast<R>(s.context, f, p, at);
             break;
         case DC_STORE:
-            dc_deliver<R, NT>(s.finish, f, p, at);
+            dc_store_result<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_COPY:
-            dc_copy<R, NT, true>(s.finish, f, p, at);
+            dc_copy<R, NT, true>(s.epilogue, f, p, at);
             break;
         case DC_SILU:
-            dc_gate<R, NT>(s.finish, f, p, at);
+            dc_gate<R, NT>(s.epilogue, f, p, at);
             break;
         case DC_NORM:
         case DC_CONV:
         case DC_FINAL:
-            dc_norm<R, NT, true>(s.finish, f, p, at);
+            dc_norm<R, NT, true>(s.epilogue, f, p, at);
             break;
         default: /* DC_SCORES and DC_VALUES are the other class's */
             __trap();

@@ -73,7 +73,7 @@ struct planner : dc_phase_list {
     }
     dflash_status all() {
         p->phases.clear();
-        units = 0;
+        work_items = 0;
         dc_phase *load = add(DC_LOAD, 0, c->hidden);
         load->y = stream;
         for (int i = 0; i < c->n_layers; i++) TRY(layer(i));
@@ -90,8 +90,8 @@ dflash_status fill_frame(dflash_engine *engine, dc_program *p, const dflash_conf
     const size_t items = (size_t)c->n_kv_heads * (size_t)chunks * (size_t)segments, rows = (size_t)padded;
     const size_t widest =
         (size_t)(c->intermediate > c->n_heads * c->head_dim ? c->intermediate : c->n_heads * c->head_dim);
-    const size_t channels =
-        ((widest > (size_t)c->hidden ? widest : (size_t)c->hidden) + DC_UNIT - 1) / DC_UNIT * DC_UNIT;
+    const size_t channels = ((widest > (size_t)c->hidden ? widest : (size_t)c->hidden) + DC_ITEM_CHANNELS - 1) /
+                            DC_ITEM_CHANNELS * DC_ITEM_CHANNELS;
     dc_frame *f = &p->frame;
     *f = dc_frame();
     f->rows = c->block;
@@ -115,19 +115,20 @@ dflash_status fill_frame(dflash_engine *engine, dc_program *p, const dflash_conf
         {reinterpret_cast<void **>(&f->ss), DC_MOST_SEGMENTS * rows * 4},
         {reinterpret_cast<void **>(&f->seen), (size_t)c->n_layers * 2 * rows * 4},
         {reinterpret_cast<void **>(&f->q), rows * (size_t)c->n_heads * (size_t)c->head_dim * 4},
-        {reinterpret_cast<void **>(&f->score), p->fast ? 0 : items * DC_UNIT * DC_QUERIES * 4},
+        {reinterpret_cast<void **>(&f->score), p->fast ? 0 : items * DC_ITEM_CHANNELS * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->largest), items * DC_QUERIES * 4},
         {reinterpret_cast<void **>(&f->context), items * DC_QUERIES * (size_t)c->head_dim * 4},
         {reinterpret_cast<void **>(&f->total), items * DC_QUERIES * 4},
     };
     for (const wish &w : wishes) TRY(device_scratch(p, w.bytes, w.to, err));
     TRY(device_buffer(p, DC_ARRIVALS * sizeof(unsigned), reinterpret_cast<void **>(&f->arrived), err));
-    std::vector<dc_sight> sight;
-    for (int i = 0; i < c->n_layers; i++) sight.push_back(dc_sight{c->layer[i].window, c->layer[i].causal});
+    std::vector<dc_visibility> visibility;
+    for (int i = 0; i < c->n_layers; i++) visibility.push_back(dc_visibility{c->layer[i].window, c->layer[i].causal});
     void *memory = nullptr;
-    TRY(device_buffer(p, sight.size() * sizeof(dc_sight), &memory, err));
-    f->sight = static_cast<const dc_sight *>(memory);
-    return engine->memory.upload(engine->memory.owner, memory, sight.data(), sight.size() * sizeof(dc_sight), err);
+    TRY(device_buffer(p, visibility.size() * sizeof(dc_visibility), &memory, err));
+    f->visibility = static_cast<const dc_visibility *>(memory);
+    return engine->memory.upload(engine->memory.owner, memory, visibility.data(),
+                                 visibility.size() * sizeof(dc_visibility), err);
 }
 
 /* A program's shapes are planned twice: once to learn how large the partial sums are. */
@@ -195,11 +196,11 @@ bool all_fast(const df_round_args *a) {
 
 bool covered(const dc_persistent *r, const df_round_args *a) {
     const dflash_config *c = a->config;
-    const int met = c->conv_group > 0 ? (DC_UNIT - 1) / c->conv_group + 2 : 0;
+    const int met = c->conv_group > 0 ? (DC_ITEM_CHANNELS - 1) / c->conv_group + 2 : 0;
     return (!r->fast || all_fast(a)) &&
            dc_attention_covered(r->fast, c->block, c->head_dim, widest_window(c), a->key_pos, a->keys,
                                 a->map.segments) &&
-           c->hidden <= DC_UNIT * DC_MOST_SEGMENTS &&
+           c->hidden <= DC_ITEM_CHANNELS * DC_MOST_SEGMENTS &&
            (c->family != DFLASH_FAMILY_DFLASH2 || c->conv_kernel * met <= DC_MOST_DYN) && r->exact_blocks > 0 &&
            (!r->fast || r->fast_blocks > 0);
 }
@@ -274,7 +275,7 @@ extern "C" dflash_status df_cuda_round(dflash_engine *engine, const df_round_arg
     f.segment_first = a->map.segment_first;
     f.keys = a->keys;
     f.key_segments = a->map.segments;
-    f.first_key_segment = a->key_pos[0] / DC_UNIT;
+    f.first_key_segment = a->key_pos[0] / DC_ITEM_CHANNELS;
     *done = true;
     const cudaStream_t stream = df_cuda_stream(engine);
     return df_cuda_check(p->fast ? dc_launch_fast(&f, r->fast_blocks, stream)

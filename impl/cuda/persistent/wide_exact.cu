@@ -76,7 +76,7 @@ struct stage {
     float w[STEP][OUTPUTS + 4], x[STEP][ROWS + 4];
 };
 
-__device__ __forceinline__ void stow(stage &s, const cargo &c) {
+__device__ __forceinline__ void stage_to_shared(stage &s, const cargo &c) {
     const int thread = (int)threadIdx.x, first = thread % 2 * (STEP / 2);
 #pragma unroll
     for (int i = 0; i < STEP; i++) s.w[i][thread] = c.w[i];
@@ -102,7 +102,7 @@ template <bool VECTORS> __global__ void __launch_bounds__(THREADS, 2) many_exact
     cargo next;
     sums.depth = 0;
     fetch<VECTORS>(next, p, first_out + thread, first_row + thread / 2, 0);
-    stow(stages[0], next);
+    stage_to_shared(stages[0], next);
 #pragma unroll
     for (int i = 0; i < CHAINS; i++) sum[i] = 0.0f;
     for (int step = 0; step < steps; step++) {
@@ -119,9 +119,9 @@ template <bool VECTORS> __global__ void __launch_bounds__(THREADS, 2) many_exact
 #pragma unroll
                 for (int o = 0; o < EACH; o++) sum[r * EACH + o] = fmaf(w[o], x[r], sum[r * EACH + o]);
         }
-        if (step + 1 < steps) stow(stages[(step + 1) % 2], next);
-        if ((step + 1) % (DC_UNIT / STEP) == 0 || step + 1 == steps) {
-            sums.push((unsigned)(step / (DC_UNIT / STEP)), sum);
+        if (step + 1 < steps) stage_to_shared(stages[(step + 1) % 2], next);
+        if ((step + 1) % (DC_ITEM_CHANNELS / STEP) == 0 || step + 1 == steps) {
+            sums.push((unsigned)(step / (DC_ITEM_CHANNELS / STEP)), sum);
 #pragma unroll
             for (int i = 0; i < CHAINS; i++) sum[i] = 0.0f;
         }

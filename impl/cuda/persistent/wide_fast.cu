@@ -16,9 +16,9 @@ enum {
     ROWS = 64,
     THREADS = 256,
     STAGES = 3,
-    PIECES = DC_UNIT / 8, /* of 16 bytes, of a row of a stage */
-    TALL = 2,             /* tiles of 16 outputs of a warp */
-    WIDE = 4,             /* tiles of 8 rows of a warp */
+    PIECES = DC_ITEM_CHANNELS / 8, /* of 16 bytes, of a row of a stage */
+    TALL = 2,                      /* tiles of 16 outputs of a warp */
+    WIDE = 4,                      /* tiles of 8 rows of a warp */
     CHAINS = TALL * WIDE * 4,
     DEPTH = 8,   /* at most 240 groups: packed.cu */
     SLICE = 4096 /* rows that are split at a time */
@@ -76,7 +76,7 @@ __device__ __forceinline__ uint4 load_matrices(const uint4 *rows, int row, int c
 __device__ __forceinline__ void multiply(const stage &s, int first_out, int first_row, int lane,
                                          float (&hi)[TALL][WIDE][4], float (&lo)[TALL][WIDE][4]) {
 #pragma unroll
-    for (int k = 0; k < DC_UNIT / 16; k++) {
+    for (int k = 0; k < DC_ITEM_CHANNELS / 16; k++) {
         uint4 a[TALL];
 #pragma unroll
         for (int m = 0; m < TALL; m++) a[m] = load_matrices(s.w, first_out + m * 16 + lane % 16, 2 * k + lane / 16);
