@@ -1,6 +1,7 @@
 /* environment.c - see environment.h. The DP_BUILD_* strings come from the Makefile, by way of build/build_facts.h. */
 #include "base/environment.h"
 
+#include "common/f16c.h"
 #include "build_facts.h"
 
 #include <hdf5.h>
@@ -31,7 +32,7 @@ static void cpu_features(char *out, size_t size) {
         const char *name;
         int there;
     } features[] = {{"fma", __builtin_cpu_supports("fma")},
-                    {"f16c", __builtin_cpu_supports("f16c")},
+                    {"f16c", df_has_f16c()},
                     {"avx2", __builtin_cpu_supports("avx2")},
                     {"avx512f", __builtin_cpu_supports("avx512f")},
                     {"avx512bf16", __builtin_cpu_supports("avx512bf16")}};

@@ -23,8 +23,8 @@ static void refer_stream(dp_references *r, bool embedded, int layer) {
 
 dp_references dp_stage_inputs(const dflash_config *c, bool embedded, dflash_stage stage, int l) {
     const bool convolved = c->family == DFLASH_FAMILY_DFLASH2;
-    const dflash_stage n = convolved ? DFLASH_STAGE_ATTN_CONV_IN : DFLASH_STAGE_ATTN_NORM;
-    const dflash_stage m = convolved ? DFLASH_STAGE_MLP_CONV_IN : DFLASH_STAGE_MLP_NORM;
+    const int n = convolved ? DFLASH_STAGE_ATTN_CONV_IN : DFLASH_STAGE_ATTN_NORM;
+    const int m = convolved ? DFLASH_STAGE_MLP_CONV_IN : DFLASH_STAGE_MLP_NORM;
     dp_references r = {.count = 0};
     switch (stage) {
     case DFLASH_STAGE_CTX_FC:

@@ -65,7 +65,8 @@ static void add_phrase(phrases *list, const char *phrase) {
 }
 
 static const char *and_more(const phrases *list, char text[32]) {
-    snprintf(text, 32, list->left_out > 0 ? " and %zu more" : "", list->left_out);
+    text[0] = '\0';
+    if (list->left_out > 0) snprintf(text, 32, " and %zu more", list->left_out);
     return text;
 }
 

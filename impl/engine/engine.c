@@ -2,6 +2,7 @@
 #include "engine/backends.h"
 
 #include "common/error.h"
+#include "common/f16c.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 #if defined(__x86_64__)
 static bool cpu_has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && df_has_f16c();
 }
 static bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f") && cpu_has_avx2(); }
 #endif
