@@ -21,7 +21,8 @@ ISA_SOURCES   := matmul rmsnorm rope_apply attention conv elementwise probe tabl
 FLAGS_generic :=
 FLAGS_avx2    := -mavx2 -mfma -mf16c
 FLAGS_avx512  := -mavx512f -mavx2 -mfma -mf16c -mprefer-vector-width=512
-ISAS          := generic $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
+MACHINE       := $(shell uname -m)
+ISAS          := generic $(if $(filter x86_64,$(MACHINE)),avx2 avx512)
 
 IMPL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out impl/cpu/%,$(wildcard impl/*/*.c)) impl/cpu/heads.c) \
                 $(foreach isa,$(ISAS),$(ISA_SOURCES:%=$(BUILD)/impl/cpu/$(isa)/%.o))
