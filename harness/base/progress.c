@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 enum { LINE = 400, USUAL_COLUMNS = 80 };
-static const double REDRAW_SECONDS = 0.1;
+static const double REDRAW_SECONDS = 0.1, LOG_SECONDS = 10.0;
 #define CLEAR "\r\033[K"
 
 void dp_progress_begin(dp_progress *progress, const char *label, const char *unit, double total) {
@@ -46,11 +46,10 @@ static void rate_text(const dp_progress *p, double rate, char *out, size_t size)
 }
 
 void dp_progress_update(dp_progress *progress, double done, const char *what) {
-    if (!progress->terminal) return;
     const double now = dp_seconds(), spent = now - progress->started;
-    if (now - progress->shown < REDRAW_SECONDS) return;
+    if (now - progress->shown < (progress->terminal ? REDRAW_SECONDS : LOG_SECONDS)) return;
     progress->shown = now;
-    progress->drawn = true;
+    progress->drawn = progress->terminal;
     char line[LINE], rate[40] = "", left[24] = "";
     int used = snprintf(line, sizeof line, "%s: ", progress->label);
     if (progress->total > 0.0)
@@ -66,7 +65,10 @@ void dp_progress_update(dp_progress *progress, double done, const char *what) {
         }
     }
     if (what != NULL) snprintf(line + used, sizeof line - (size_t)used, ": %s", what);
-    fprintf(stderr, CLEAR "%.*s", columns() - 1, line);
+    if (progress->terminal)
+        fprintf(stderr, CLEAR "%.*s", columns() - 1, line);
+    else
+        fprintf(stderr, "%s\n", line);
 }
 
 void dp_progress_skip(dp_progress *progress, double moment) { progress->started += dp_seconds() - moment; }
@@ -80,7 +82,7 @@ void dp_progress_end(dp_progress *progress) { dp_progress_clear(progress); }
 
 void dp_progress_share(const dp_progress_part *part, double share, const char *what) {
     char both[LINE / 2];
-    if (part->progress == NULL || !part->progress->terminal) return;
+    if (part->progress == NULL) return;
     snprintf(both, sizeof both, "%s%s%s", part->label != NULL ? part->label : "", part->label != NULL ? ", " : "",
              what);
     dp_progress_update(part->progress, part->from + share * part->size, both);

@@ -1,8 +1,9 @@
 /*
- * progress.h - one line on stderr that says how far a long job is, how fast it goes and how long it will take.
+ * progress.h - a line on stderr that says how far a long job is, how fast it goes and how long it will take.
  *
- * Nothing is printed unless stderr is a terminal, so logs and pipes stay clean. Results belong on stdout and are not
- * this file's business. Of jobs inside each other the inner one has the line while it lasts.
+ * A terminal shows one line, which each update draws again and the end removes. A log or a pipe gets a line of its own
+ * every ten seconds, so that a quick job leaves none and a long one is not taken for dead. Results belong on stdout and
+ * are not this file's business. Of jobs inside each other the inner one has the line while it lasts.
  */
 #ifndef DP_PROGRESS_H
 #define DP_PROGRESS_H
@@ -18,7 +19,7 @@ typedef struct dp_progress {
 } dp_progress;
 
 void dp_progress_begin(dp_progress *progress, const char *label, const char *unit, double total);
-/* Redraws at most ten times a second. `what` is at work now; NULL: nothing to add. */
+/* Shows at most ten lines a second on a terminal, one in ten seconds in a log. `what` is at work now; NULL: nothing to add. */
 void dp_progress_update(dp_progress *progress, double done, const char *what);
 /* Leaves the time since `moment` (clock.h) out of the rate: another job with a line of its own took it. */
 void dp_progress_skip(dp_progress *progress, double moment);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 bool dp_startup(void) {
@@ -10,5 +11,6 @@ bool dp_startup(void) {
         if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
         if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return false;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0);
     return true;
 }

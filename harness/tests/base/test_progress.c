@@ -1,6 +1,6 @@
 /*
  * test_progress.c - long work shows on a terminal how far it is, how fast and how long it will take, removes that
- * again, and says nothing of it in a pipe.
+ * again, and writes a line in ten seconds into a log.
  */
 #include "support/child.h"
 #include "base/progress.h"
@@ -66,10 +66,40 @@ START_TEST(a_terminal_is_shown_progress_which_then_goes_away) {
 }
 END_TEST
 
-START_TEST(a_pipe_is_shown_nothing) {
+START_TEST(a_quick_job_leaves_nothing_in_a_log) {
     scratch_path("made", folder);
     child_expect(run_job(&jobs[_i], false), 0, NULL, "");
     if (strcmp(jobs[_i].label, "synth: ") == 0) tf_remove_dir(folder);
+}
+END_TEST
+
+/* What a function prints to stderr, which is a file meanwhile. */
+static void in_a_log(void (*print)(void), char *text, size_t size) {
+    const int kept = dup(STDERR_FILENO);
+    FILE *log = tmpfile();
+    ck_assert(kept >= 0 && log != NULL && dup2(fileno(log), STDERR_FILENO) == STDERR_FILENO);
+    print();
+    ck_assert(dup2(kept, STDERR_FILENO) == STDERR_FILENO && close(kept) == 0);
+    rewind(log);
+    text[fread(text, 1, size - 1, log)] = '\0';
+    fclose(log);
+}
+
+/* Three updates; ten seconds seem to pass before the second. */
+static void go_on_for_ten_seconds(void) {
+    dp_progress p;
+    dp_progress_begin(&p, "gate", "cases", 4.0);
+    dp_progress_update(&p, 1.0, "early");
+    p.started -= 10.5, p.shown -= 10.5;
+    dp_progress_update(&p, 2.0, "tiny-plain");
+    dp_progress_update(&p, 3.0, "too soon");
+    dp_progress_end(&p);
+}
+
+START_TEST(a_log_gets_a_plain_line_in_ten_seconds) {
+    char text[512];
+    in_a_log(go_on_for_ten_seconds, text, sizeof text);
+    ck_assert_str_eq(text, "gate: 50 %, 11.4 cases/min, 11 s left: tiny-plain\n");
 }
 END_TEST
 
@@ -172,7 +202,8 @@ Suite *suite_progress(void) {
     tcase_add_checked_fixture(tests, scratch_open, scratch_close);
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, a_terminal_is_shown_progress_which_then_goes_away, 0, JOBS);
-    tcase_add_loop_test(tests, a_pipe_is_shown_nothing, 0, JOBS);
+    tcase_add_loop_test(tests, a_quick_job_leaves_nothing_in_a_log, 0, JOBS);
+    tcase_add_test(tests, a_log_gets_a_plain_line_in_ten_seconds);
     tcase_add_test(tests, pictures_are_progress_too);
     tcase_add_loop_test(tests, the_line_says_share_rate_and_time_left, 0, sizeof lines / sizeof *lines);
     suite_add_tcase(suite, tests);
