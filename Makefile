@@ -7,7 +7,8 @@ BUILD   := build
 
 # -ffp-contract=off: a product and a sum are fused only where the source says fma.
 WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Wstrict-prototypes -Wmissing-prototypes -Wvla
-CFLAGS   := -std=c17 -O2 -g -ffp-contract=off -fno-fast-math $(WARNINGS) $(if $(WERROR),-Werror) $(EXTRA_CFLAGS)
+OPT      := -O2
+CFLAGS   := -std=c17 $(OPT) -g -ffp-contract=off -fno-fast-math $(WARNINGS) $(if $(WERROR),-Werror) $(EXTRA_CFLAGS)
 LDFLAGS  := $(EXTRA_LDFLAGS)
 
 # Empty until .ci/setup has run; every target that compiles runs in a second make after it.

@@ -193,7 +193,7 @@ def check_missing(config: Config, family: str) -> None:
         listed = ", ".join(f'"{row.name}" ({", ".join(row.places)})' for row in absent)
         config.refuse(
             MISSING,
-            f"required keys are missing or null: {listed}. In brackets is where they are looked for. Their values are "
+            f"required keys are missing or null: {listed}. In parentheses is where they are looked for. Their values are "
             "never guessed; add them to the config as the checkpoint was trained.",
         )
 
@@ -230,6 +230,6 @@ def check_foreign(config: Config, family: str) -> None:
     if faults:
         config.refuse(
             FOREIGN,
-            f"the config names a {family} drafter, but has keys of another family, in brackets: {', '.join(faults)}. Find "
+            f"the config names a {family} drafter, but has keys of another family, in parentheses: {', '.join(faults)}. Find "
             "out as which family the checkpoint was trained; do not delete the keys of a part that it was trained with.",
         )

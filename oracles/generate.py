@@ -57,7 +57,7 @@ POSITION_LIMIT = 1 << 24  # beyond it float32 no longer holds every integer posi
 
 SEED_LIMIT = 1 << 52  # every JSON reader holds it and its successors exactly
 
-# A float32 run this far from float64 is not a bracket but a mistake in the lifting or in the weights.
+# A float32 run this far from float64 is no rounding but a mistake in the lifting or in the weights.
 FLOAT32_LIMIT = 1e-3
 
 
@@ -202,8 +202,8 @@ def run_reference(checkpoint, tensors, inputs, rotary: int, proposer: Proposer |
 
 
 def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
-    """Every run holds exactly the expected stages; returns the brackets, stage by stage."""
-    brackets = []
+    """Every run holds exactly the expected stages; returns the reference spreads, stage by stage."""
+    spreads = []
     for run, stages in runs.items():
         if set(stages) != set(names):
             wrong = sorted(set(stages) ^ set(names))
@@ -219,10 +219,10 @@ def check_runs(runs: dict, names: list[str]) -> list[tuple[str, float, float]]:
         if single > FLOAT32_LIMIT:
             raise Refused(
                 f"stage {name}: the float32 run is {single:.3g} away from float64 (relative L2), more than "
-                f"{FLOAT32_LIMIT:g}. Such a bracket would let anything pass; look for a cast that was not lifted."
+                f"{FLOAT32_LIMIT:g}. Such a spread would let anything pass; look for a cast that was not lifted."
             )
-        brackets.append((name, single, half))
-    return brackets
+        spreads.append((name, single, half))
+    return spreads
 
 
 SEEDS = 32  # tried before a case is given up
@@ -306,7 +306,7 @@ def generate(
     proposals = proposer.stage_names() if proposer is not None else []
     embedded = inputs.embedding is not None
     names = stage_names(config.num_hidden_layers, checkpoint.family, proposals, embedded)
-    brackets = check_runs(runs, names)
+    spreads = check_runs(runs, names)
     anchor = proposer.anchor if proposer is not None else None
     opinion = second.opinion(checkpoint, tensors, inputs, rotary, anchor, runs, log)
 
@@ -362,8 +362,8 @@ def generate(
         write_stages(writer, runs, names, storage)
         stored = writer.data_bytes
     size = out.stat().st_size
-    worst = max(brackets, key=lambda row: row[1])
-    final = brackets[names.index("final")]
+    worst = max(spreads, key=lambda row: row[1])
+    final = spreads[names.index("final")]
     log(
         f"  {len(names)} stages, {stored} bytes of data in a file of {size} ({size / stored - 1:.1%} over); "
         f"final f32 {final[1]:.2e} bf16 {final[2]:.2e}; widest f32 {worst[1]:.2e} at {worst[0]}; "
@@ -371,7 +371,7 @@ def generate(
     )
     if table:
         print(f"{'stage':28} {'float32':>10} {'bfloat16':>10}   relative L2 against float64")
-        for name, single, half in brackets:
+        for name, single, half in spreads:
             print(f"{name:28} {single:10.3e} {half:10.3e}")
 
 
@@ -401,7 +401,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="torch threads (default 2)")
     parser.add_argument("--gaps", metavar="ROW:N,...", help="leave N positions out before these rows of the context")
-    parser.add_argument("--table", action="store_true", help="print the bracket of every stage")
+    parser.add_argument("--table", action="store_true", help="print the reference spread of every stage")
     options = parser.parse_args(argv)
     single = {name: getattr(options, name) for name in ("out", "context", "start", "seed")}
     if options.checkpoint and (options.only or None in single.values()):

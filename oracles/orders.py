@@ -1,7 +1,7 @@
 """What rounding in float32 costs, from more than one draw: runs that add the terms of their sums in other orders.
 
 Reordering the terms of a sum changes nothing in exact arithmetic and every rounding in float32. The reference's own
-order is one draw, and a lucky one now and then: where a few large elements decide a stage's error, a bar made of it
+order is one draw, and a lucky one now and then: where a few large elements decide a stage's error, a limit made of it
 alone would fail correct programs. The largest distance over several orders does not hang on one draw.
 
 Reordered are the channels of every linear product and of the selector's scores, the squares of every norm, and in
@@ -99,7 +99,7 @@ class Reordered(TorchFunctionMode):
 
 
 def distances(name: str, value: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
-    """Relative L2, and the largest error relative to its row's rms: the two measures that bars are made of."""
+    """Relative L2, and the largest error relative to its row's rms: the two measures that limits are made of."""
     rows = truth.double().reshape(-1, row_length(name, list(truth.shape)))
     error = value.double().reshape(rows.shape) - rows
     norm, rms = rows.norm(), rows.square().mean(dim=1, keepdim=True).sqrt()

@@ -27,7 +27,7 @@ from refusal import Refused
 
 LONGEST_CONTEXT = 96  # rows: several windows of every small checkpoint
 FURTHEST_START = 100_000
-ROUNDING = 2.0**-24  # of float32, relative to the value; a bracket below it is raised to it (envelope.h)
+ROUNDING = 2.0**-24  # of float32, relative to the value; a spread below it is raised to it (envelope.h)
 
 
 def draw(case: dict, seed: int) -> dict:
@@ -63,7 +63,7 @@ class Tally:
     def __init__(self) -> None:
         self.runs = self.alarms = self.refused = self.stages = self.isolated = 0
         self.least = (1.0, "", "")
-        self.largest = {"rel_l2": (0.0, "", ""), "max_rel_rms": (0.0, "", "")}  # error over bracket
+        self.largest = {"rel_l2": (0.0, "", ""), "max_rel_rms": (0.0, "", "")}  # error over reference spread
 
     def take(self, case: dict, result: dict) -> None:
         self.runs += 1
@@ -80,11 +80,11 @@ class Tally:
 
     @staticmethod
     def over_bracket(stage: dict, measure: str) -> float:
-        """How many times the basis of its bar an error is; 0 where that is one rounding and not the spread."""
-        error, bracket = stage["chained"].get(measure), (stage["bar"] or {}).get(f"bracket_{measure}")
-        if not isinstance(error, (int, float)) or not isinstance(bracket, (int, float)) or bracket < ROUNDING:
+        """How many times the basis of its limit an error is; 0 where that is one rounding and not the spread."""
+        error, spread = stage["chained"].get(measure), (stage["bar"] or {}).get(f"bracket_{measure}")
+        if not isinstance(error, (int, float)) or not isinstance(spread, (int, float)) or spread < ROUNDING:
             return 0.0
-        return error / bracket
+        return error / spread
 
 
 def one_run(program: Path, case: dict, seed: int, folder: Path, tally: Tally) -> None:

@@ -74,7 +74,7 @@ def judged(outcome: Outcome, item: dict) -> Outcome:
             outcome.least = min(outcome.least, (stage["headroom"], stage["name"]))
         if alone and isinstance(alone["share"], (int, float)):
             outcome.fullest = max(outcome.fullest, (alone["share"], stage["name"]))
-    outcome.failed += [arm["name"] for arm in item["rounds"] if not arm["identical"]]
+    outcome.failed += [variant["name"] for variant in item["rounds"] if not variant["identical"]]
     return outcome
 
 

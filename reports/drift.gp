@@ -1,19 +1,19 @@
-# drift.gp - the share of the bar that runs have used over time, one curve for each case.
+# drift.gp - the share of the limit that runs have used over time, one curve for each case.
 # Usage: gnuplot -d -e "data='drift.dat'; out='drift.svg'" reports/drift.gp      (title='...' is optional)
-# One block for each case: its name alone on the first line, then (run, share of the bar, label of the run). A share of zero
+# One block for each case: its name alone on the first line, then (run, share of the limit, label of the run). A share of zero
 # stands on the floor 1e-4, one that is not finite at 1e3.
 if (!exists("data")) data = "reports/out/drift.dat"
 if (!exists("out")) out = "reports/out/drift.svg"
-if (!exists("title")) title = "Share of the bar used, run by run"
+if (!exists("title")) title = "Share of the limit used, run by run"
 set terminal svg size 960,460 dynamic noenhanced standalone font "sans-serif,15" background rgb "white"
 set output out
 set title title
 set logscale y
 set yrange [5e-5:3e3]
-set ytics ("bit-equal" 1e-4, "0.1 %%" 1e-3, "1 %%" 1e-2, "10 %%" 0.1, "the bar" 1, "10 times" 10, "100 times" 100, \
+set ytics ("bit-equal" 1e-4, "0.1 %%" 1e-3, "1 %%" 1e-2, "10 %%" 0.1, "the limit" 1, "10 times" 10, "100 times" 100, \
     "not finite" 1000)
 set grid ytics lc rgb "#9a9a9a" lw 0.5 dt 3
-set ylabel "largest error / bar"
+set ylabel "largest error / limit"
 set xtics rotate by 35 right font ",12" nomirror
 set lmargin 15
 set offsets 0.3, 0.3, 0, 0

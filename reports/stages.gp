@@ -1,4 +1,4 @@
-# stages.gp - the error of every stage along the forward pass: chained, alone (isolated) and the bar, with the first
+# stages.gp - the error of every stage along the forward pass: chained, alone (isolated) and the limit, with the first
 # divergence marked.
 # Usage: gnuplot -d -e "data='stages.dat'; out='stages.svg'" reports/stages.gp      (title='...' is optional)
 # Blocks of the data, each named by the comment before it: names (stage, y, label), chained, isolated, envelope and failed
@@ -29,8 +29,8 @@ plot data index "names" using 1:(NaN):xtic(3) notitle, \
      data index "first" using 1:2 with lines lc rgb "#d55e00" lw 2 dt 2 notitle, \
      data index "first-name-left" using 1:2:3 with labels right offset -1,0 tc rgb "#d55e00" notitle, \
      data index "first-name-right" using 1:2:3 with labels left offset 1,0 tc rgb "#d55e00" notitle, \
-     data index "envelope" using 1:2 with lines lc rgb "#e69f00" lw 2 title "bar", \
+     data index "envelope" using 1:2 with lines lc rgb "#e69f00" lw 2 title "limit", \
      data index "isolated" using 1:2 with points lc rgb "#009e73" pt 8 ps 0.7 title "alone", \
      data index "chained" using 1:2 with linespoints lc rgb "#0072b2" lw 1.6 pt 7 ps 0.4 title "chained", \
-     data index "failed" using 1:2 with points lc rgb "#d55e00" pt 6 ps 1 lw 2 title "outside its bar", \
+     data index "failed" using 1:2 with points lc rgb "#d55e00" pt 6 ps 1 lw 2 title "outside its limit", \
      data index "not-finite" using 1:2 with points lc rgb "#d55e00" pt 2 ps 1 lw 2 title "not finite"

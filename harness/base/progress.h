@@ -19,7 +19,8 @@ typedef struct dp_progress {
 } dp_progress;
 
 void dp_progress_begin(dp_progress *progress, const char *label, const char *unit, double total);
-/* Shows at most ten lines a second on a terminal, one in ten seconds in a log. `what` is at work now; NULL: nothing to add. */
+/* Shows at most ten lines a second on a terminal, one in ten seconds in a log. `what` is at work now; NULL: nothing to
+ * add. */
 void dp_progress_update(dp_progress *progress, double done, const char *what);
 /* Leaves the time since `moment` (clock.h) out of the rate: another job with a line of its own took it. */
 void dp_progress_skip(dp_progress *progress, double moment);

@@ -17,7 +17,7 @@ enum { MOST_CURVES = 8, SUBJECT = 48 };
 /* The run whose story is told: the first bad one, where the cause is nearest. */
 static const dp_result_case *told(const dp_past_case *item) { return item->in_run[item->first_bad]; }
 
-/* ---- Paragraphs: words are written aside and then set, `ticked` ones as code ---------------------------------------
+/* ---- Paragraphs: words are buffered and then set, `ticked` ones as code ---------------------------------------
  */
 
 static void set(FILE *to, dp_buffered_text *words, const char *class) {

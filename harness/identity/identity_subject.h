@@ -11,7 +11,7 @@
 
 #include "preflight/preflight.h"
 
-/* What a test plants faults with. No command sets these. */
+/* What a test injects faults with. No command sets these. */
 typedef struct dp_identity_hooks {
     void (*opened)(dflash_draft *draft, void *user);                 /* a drafter was loaded */
     void (*step)(dflash_kv *kv, char kind, bool before, void *user); /* a cache under test takes a step: i, t, d, x */

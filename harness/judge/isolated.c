@@ -33,12 +33,12 @@ typedef struct run {
  */
 
 /* Shown to a replacement: what follows is computed from what then stands there. The others are only observed: what
- * follows was computed from the values as they were, whatever is planted in the record of them. */
+ * follows was computed from the values as they were, whatever was injected into the record of them. */
 static bool is_replaceable(const dp_recorded *stage) {
     return stage->integer == NULL && stage->stage != DFLASH_STAGE_ROPE_INV_FREQ && stage->stage <= DFLASH_STAGE_LOGITS;
 }
 
-/* Takes in what was recorded since the last call, and lets the plant change it. */
+/* Takes in what was recorded since the last call, and applies the test's fault injection. */
 static void take_recorded(run *r) {
     const dp_fault_injection *p = r->o->injection;
     for (; r->taken < r->computed.count; r->taken++) {

@@ -41,7 +41,7 @@ typedef struct dp_isolated {
     char bound[DP_BOUND_TEXT]; /* the bound in words, e.g. "sum of ulp/2 of the partial sums" */
 } dp_isolated;
 
-/* Plants a fault in a stage as it was computed, before it is recorded or replaced. For tests; no command sets it. */
+/* Injects a fault in a stage as it was computed, before it is recorded or replaced. For tests; no command sets it. */
 typedef struct dp_fault_injection {
     void (*change)(void *user, dflash_stage stage, int layer, int64_t count, float *value, int32_t *integer);
     void *user;

@@ -1,4 +1,4 @@
-/* buffered_text.h - words written aside first, so that what is set round them stands only where there are words. */
+/* buffered_text.h - words buffered first, so that what is set round them stands only where there are words. */
 #ifndef DP_BUFFERED_TEXT_H
 #define DP_BUFFERED_TEXT_H
 

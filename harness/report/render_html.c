@@ -114,13 +114,14 @@ static void others(const page *p, const dp_result_case *lead) {
     else if (p->failing == 1)
         fputs("Every other case passes.", p->to);
     else if (same == p->failing - 1 && same > 1)
-        fprintf(p->to, "All %ld other cases that do not pass are first off at the same stage.", same);
+        fprintf(p->to, "All %ld other cases that do not pass are first outside their limits at the same stage.", same);
     else if (same > 0)
-        fprintf(p->to, "Of the %d other cases that do not pass, %ld %s first off at the same stage.", p->failing - 1,
-                same, same == 1 ? "is" : "are");
+        fprintf(p->to, "Of the %d other cases that do not pass, %ld %s first outside their limits at the same stage.",
+                p->failing - 1, same, same == 1 ? "is" : "are");
     else
         fprintf(p->to,
-                "The other cases that do not pass (%d) are first off elsewhere; the table of all cases says where.",
+                "The other cases that do not pass (%d) first leave their limits elsewhere; the table of all cases says "
+                "where.",
                 p->failing - 1);
     fputs("</p>\n", p->to);
 }

@@ -77,7 +77,7 @@ bool dp_html_figure(FILE *to, dp_html_plots *p, const char *script, const char *
         return false;
     }
     status = dp_plots_draw(&p->plots, script, name, title, &svg, &err);
-    /* Written aside first, so that a picture that is refused half-way leaves nothing on the page. */
+    /* Buffered first, so that a picture that is refused half-way leaves nothing on the page. */
     const bool begun = status == DFLASH_OK && dp_buffered_text_begin(&buffered_text);
     if (begun) status = dp_svg_inline(buffered_text.to, svg, name, title, &err);
     const bool written = begun && dp_buffered_text_end(&buffered_text) && status == DFLASH_OK;

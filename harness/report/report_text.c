@@ -144,7 +144,7 @@ static void print_rest(FILE *to, const dp_result *result) {
     }
     if (first != NULL || worst != NULL) {
         if (first != NULL)
-            fprintf(to, "%sfirst off at %s", before, first->name);
+            fprintf(to, "%sfirst failing stage %s", before, first->name);
         else
             fprintf(to, "%sleast headroom %.0f %% at %s", before, 100.0 * worst->headroom, worst->name);
         before = "; ";

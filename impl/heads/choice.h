@@ -1,8 +1,8 @@
 /*
  * choice.h - the choices of a call: room for them in the engine's memory, and what the host makes of them afterwards.
  *
- * Tokens are chosen by operations, slot after slot, without the host looking on; then the choices are read together,
- * the first fault is refused by name, and the caller's arrays are filled.
+ * Tokens are chosen by operations, slot after slot, without a device-to-host synchronisation; then the choices are read
+ * together, the first fault is refused by name, and the caller's arrays are filled.
  */
 #ifndef DF_CHOICE_H
 #define DF_CHOICE_H

@@ -1,7 +1,7 @@
 /*
- * test_narrow.c - faults planted in a recording by index, and the pattern that the narrowing must name. Causes are in
- * test_narrow_cause.c. The case is tiny-plain: 24 context rows and 5 of the block, 6 query heads of 16 on 2 key/value
- * heads, 96 channels, 160 in the MLP.
+ * test_narrow.c - faults injected into a recording by index, and the pattern that the narrowing must name. Causes are
+ * in test_narrow_cause.c. The case is tiny-plain: 24 context rows and 5 of the block, 6 query heads of 16 on 2
+ * key/value heads, 96 channels, 160 in the MLP.
  */
 #include "support/recording_case.h"
 #include "support/recording_cases.h"
@@ -202,7 +202,8 @@ START_TEST(an_oracle_and_a_run_part_where_the_check_says_even_inside_every_bar) 
                  "first divergent stage: layers.1.mlp.up", "");
     child_expect(CHILD("bisect", "--checkpoint", sf_folder, "--oracle", sf_path), 1, "it fails when it is run alone",
                  "");
-    child_expect(CHILD("check", "--checkpoint", sf_folder, "--oracle", sf_path), 1, "first off at layers.1.mlp.up", "");
+    child_expect(CHILD("check", "--checkpoint", sf_folder, "--oracle", sf_path), 1,
+                 "first failing stage layers.1.mlp.up", "");
 }
 END_TEST
 

@@ -109,7 +109,7 @@ END_TEST
 /*
  * One key of the config changed, the oracle as it was. The order of the taps and the mask id are here and nowhere else:
  * the oracle's inputs are already concatenated and embedded, so once both sides agree on them no value can show a lie.
- * The refusal is the only witness.
+ * The refusal is the only sign of it.
  */
 static const struct {
     const char *fixture, *key, *json, *field, *ours, *theirs;

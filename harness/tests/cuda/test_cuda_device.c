@@ -1,6 +1,6 @@
 /*
  * test_cuda_device.c - which device an engine works on: numbers that do not exist, two devices in one process, and the
- * caller's current device, which no call may leave changed. And programs that a resident kernel does not know, which
+ * caller's current device, which no call may leave changed. And programs that a persistent kernel does not know, which
  * must end as failures of the device.
  */
 #include "support/cuda_case.h"
@@ -73,7 +73,7 @@ START_TEST(a_program_that_a_kernel_does_not_know_is_a_failure_of_the_device) {
     ck_assert_msg(WIFEXITED(status), "%s: status %x", programs[_i].what, status);
     const int end = WEXITSTATUS(status);
     if (end == NOT_RUN)
-        fprintf(stderr, "suite cuda: the device has no resident kernels: %s not run\n", programs[_i].what);
+        fprintf(stderr, "suite cuda: the device has no persistent kernels: %s not run\n", programs[_i].what);
     ck_assert_msg(end == AS_EXPECTED || end == NOT_RUN, "%s in class %s: end %d", programs[_i].what,
                   dflash_class_name(programs[_i].numeric_class), end);
 }

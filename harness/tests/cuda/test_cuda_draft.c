@@ -192,7 +192,8 @@ START_TEST(a_block_is_embedded_as_on_the_cpu) {
 }
 END_TEST
 
-/* ---- Planted faults ---------------------------------------------------------------------------------------------- */
+/* ---- Injected faults ----------------------------------------------------------------------------------------------
+ */
 
 typedef enum fault { ONE_CHAIN, SHORT_ADD, EMPTY_ROUND } fault;
 
@@ -252,7 +253,7 @@ static dp_identity_result identity(const dp_identity_hooks *hooks, const char *v
     return result;
 }
 
-/* The variant finds the planted fault, first at this stage. */
+/* The variant finds the injected fault, first at this stage. */
 static void expect_found(fault injected, const char *variant, const char *stage) {
     const dp_identity_hooks hooks = {.opened = opened};
     injection.fault = injected;

@@ -1,5 +1,5 @@
 /*
- * test_cuda_resident.c - the resident programs of a device: a round and an ingestion in one launch have the bits of
+ * test_cuda_persistent.c - the persistent programs of a device: a round and an ingestion in one launch have the bits of
  * their stages, in both classes that have programs, and keep them when repeated.
  */
 #include "support/cuda_case.h"

@@ -1,5 +1,5 @@
 /*
- * test_cuda_shapes.c - rounds and ingestions of the resident kernels at the edges of what they cover: heads, groups,
+ * test_cuda_shapes.c - rounds and ingestions of the persistent kernels at the edges of what they cover: heads, groups,
  * blocks and widths that fill no tile, as many segments of keys as there may be and one more, caches that drop rows,
  * and a draft model in the place of another.
  */

@@ -180,7 +180,7 @@ END_TEST
 START_TEST(a_tie_goes_to_the_lower_row) {
     static result r;
     ds_make(&it, DFLASH_MARKOV_VANILLA, DS_V, &PLAIN);
-    /* every row of W2 alike: the bias changes no order, so the planted ties stay ties */
+    /* every row of W2 alike: the bias changes no order, so the made ties stay ties */
     for (int i = 1; i < DS_V; i++) {
         float *w2 = it.owned[1];
         ck_assert_ptr_eq(w2, it.draft.weights.markov_w2.data);

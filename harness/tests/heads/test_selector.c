@@ -278,7 +278,7 @@ static void check_checkpoint(const char *dir, dflash_isa isa, int threads, int *
     for (int draw = 0; draw < 8; draw++) {
         op_fill(&random, logits, (size_t)(n * vocab));
         op_fill(&random, given, (size_t)(n * d->config.hidden));
-        for (int i = 0; i < n * vocab; i += 7) logits[i] = 0.875f; /* planted ties near the top */
+        for (int i = 0; i < n * vocab; i += 7) logits[i] = 0.875f; /* ties made near the top */
         const int32_t anchor = op_below(&random, vocab);
         const dflash_proposal out = {.token = token};
         const dflash_proposal_options greedy = {.temperature = 0};

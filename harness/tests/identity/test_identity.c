@@ -1,5 +1,5 @@
 /*
- * test_identity.c - classes of agreement between two recordings, and digests of a run. Schedules, planted faults and
+ * test_identity.c - classes of agreement between two recordings, and digests of a run. Schedules, injected faults and
  * the command are in test_identity_*.c.
  */
 #include "identity/identity_digests.h"

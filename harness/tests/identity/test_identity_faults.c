@@ -2,7 +2,7 @@
  * test_identity_faults.c - drafters with a fault that no tolerance would show: each is caught by the variant that
  * exists for it, at the right stage, and a failing history is reported by its smallest form.
  *
- * Faults are planted through the hooks of `identity`: in the table of operations and in the cache under test.
+ * Faults are injected through the hooks of `identity`: in the table of operations and in the cache under test.
  */
 #include "heads/gather.h"
 #include "kv/kv.h"

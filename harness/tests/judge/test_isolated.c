@@ -1,6 +1,6 @@
 /*
- * test_isolated.c - stages run alone on the stored cases: none fails when nothing is wrong, and a fault planted in any
- * one of them is found there and nowhere else.
+ * test_isolated.c - stages run alone on the stored cases: none fails when nothing is wrong, and a fault injected into
+ * any one of them is found there and nowhere else.
  */
 #include "support/check_case.h"
 #include "suites.h"
@@ -107,7 +107,7 @@ static void expect_only(const rig *r, int fault, const char *what) {
         const dp_isolated *d = &r->out[i];
         if (!d->judged) continue;
         ck_assert_msg(
-            d->pass == (i != fault), "%s planted in %s: %s %s; share %g, noise %g of %g, peak %g of %g, oracle %g",
+            d->pass == (i != fault), "%s injected into %s: %s %s; share %g, noise %g of %g, peak %g of %g, oracle %g",
             what, fault >= 0 ? r->in.stages.spec[fault].name : "nothing", r->in.stages.spec[i].name,
             d->pass ? "passes" : "fails", d->share, d->noise, d->noise_limit, d->peak, d->peak_limit, d->oracle_share);
     }
@@ -131,7 +131,7 @@ START_TEST(every_stage_of_a_correct_run_lies_within_its_bound_and_its_noise) {
 }
 END_TEST
 
-/* ---- Planted faults ------------------------------------------------------------------------------------------------
+/* ---- Injected faults ------------------------------------------------------------------------------------------------
  */
 
 /* Which stage, and what to do with it. */

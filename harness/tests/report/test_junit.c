@@ -14,7 +14,7 @@
 
 enum { KINDS = 7 };
 
-/* Every kind of result: pass, failure, NaN, refusal, nothing compared, several cases, no case; hostile is planted too.
+/* Every kind of result: pass, failure, NaN, refusal, nothing compared, several cases, no case; hostile is put in too.
  */
 static cJSON *document_of(int kind) {
     static const result_kind several[] = {RESULT_PASS, RESULT_NAN, RESULT_REFUSED, RESULT_FAIL};

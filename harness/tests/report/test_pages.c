@@ -85,7 +85,7 @@ START_TEST(a_gate_lists_every_case_and_tells_the_failing_ones) {
     page_set(document, "verdict", "FAIL");
     char *page = page_render(document);
     FIRST_SCREEN(page, "FAIL", "11 of 12 cases do not pass; ", "bad-0", "Look at", "layers.0.out",
-                 "All 10 other cases that do not pass are first off at the same stage");
+                 "All 10 other cases that do not pass are first outside their limits at the same stage");
     ck_assert_ptr_nonnull(strstr(page, "3 more that do not pass"));
     ck_assert_ptr_nonnull(strstr(page, "href=\"#case-2-plots\""));
     ck_assert_ptr_null(strstr(page, "href=\"#case-6-plots\""));

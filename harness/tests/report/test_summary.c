@@ -125,7 +125,7 @@ START_TEST(a_refusal_among_failures_leads_a_page_whose_verdict_it_is) {
     page_set(document, "verdict", "REFUSED");
     char *page = page_render(document);
     FIRST_SCREEN(page, "REFUSED", "2 of 2 cases do not pass; ", "refused", "geometry.field.differs",
-                 "first off elsewhere");
+                 "first leave their limits elsewhere");
     ck_assert_ptr_null(strstr(page, "href=\"#case-2-plots\""));
     ck_assert_ptr_nonnull(strstr(page, "href=\"#case-2-inputs\""));
     free(page);

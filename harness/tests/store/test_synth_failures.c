@@ -187,7 +187,7 @@ END_TEST
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
-/* Runs the command on up to ten words, with its output put aside. */
+/* Runs the command on up to ten words, with its output kept apart. */
 static int command(const char *const words[10]) {
     char copy[11][SYNTH_PATH], *argv[12] = {copy[0]};
     int argc = 1;

@@ -18,7 +18,7 @@ cuda_pair cuda_pair_open(void);
 void cuda_pair_close(cuda_pair *pair);
 
 dflash_engine *cuda_engine(dflash_class numeric_class, dflash_products products);
-/* Whether the engine's device runs the resident kernels: compute capability 9.0 to 11.x
+/* Whether the engine's device runs the persistent kernels: compute capability 9.0 to 11.x
  * (impl/cuda/persistent/device.cuh). */
 bool cuda_persistent(const dflash_engine *engine);
 

@@ -53,7 +53,7 @@ float op_tree(const unsigned *segment, const float *sum, int n);
 /* The canonical sum of w[i] x[i], i < n. */
 float op_dot(const float *w, const float *x, int n);
 
-/* For faults that tests plant in a table of operations: a whole round that says it is done and wrote nothing. */
+/* For faults that tests inject into a table of operations: a whole round that says it is done and wrote nothing. */
 dflash_status op_empty_round(dflash_engine *engine, const df_round_args *args, bool *done, dflash_error *err);
 
 /* Parts of suite_ops and suite_draft that live in files of their own. */

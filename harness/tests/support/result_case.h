@@ -1,5 +1,5 @@
 /*
- * result_case.h - result documents for tests, each of a real check of a stored case that the test's fault was planted
+ * result_case.h - result documents for tests, each of a real check of a stored case that the test's fault was injected
  * in. Tests that use them start from scratch_open.
  */
 #ifndef DP_TESTS_RESULT_CASE_H

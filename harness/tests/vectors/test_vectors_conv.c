@@ -120,7 +120,7 @@ typedef struct outside {
     int dyn, prepare, finish;
 } outside;
 
-/* Runs the case on the given rows and kernels, which a planted fault may have changed, on this layer and sublayer. */
+/* Runs the case on the given rows and kernels, which an injected fault may have changed, on this layer and sublayer. */
 static outside run(const conv_case *c, int layer, dflash_sublayer sublayer, const float *prepare_x,
                    const float *finish_x, const float *finish_dyn) {
     dflash_error err = {0};
@@ -176,7 +176,8 @@ static void agrees(const conv_case *c) {
 START_TEST(convolutions_agree_with_the_reference_within_float32_rounding) { for_each_case(agrees); }
 END_TEST
 
-/* ---- Planted faults ---------------------------------------------------------------------------------------------- */
+/* ---- Injected faults ----------------------------------------------------------------------------------------------
+ */
 
 static void halves_swapped(const conv_case *c) {
     float *swapped = make((size_t)(c->rows * c->width), sizeof *swapped);

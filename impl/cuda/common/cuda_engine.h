@@ -18,9 +18,9 @@ extern "C" {
 dflash_status df_cuda_matmul_tiled(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x,
                                    int rows, int tile, float *y, dflash_error *err);
 
-/* Runs a program of one phase in the resident kernel of the engine's class: for the tests, which show that a kind
+/* Runs a program of one phase in the persistent kernel of the engine's class: for the tests, which show that a kind
  * (program.h: dc_kind) or a width (df_dtype, of a product) that the kernel does not know is a failure of the device,
- * "device.failed", and not a result. *ran false: the device does not run the resident kernels. */
+ * "device.failed", and not a result. *ran false: the device does not run the persistent kernels. */
 dflash_status df_cuda_run_phase(dflash_engine *engine, int kind, int dtype, bool *ran, dflash_error *err);
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@
 #include <cuda_runtime.h>
 
 /*
- * The resident kernels need bulk copies and their barriers (sm_90) and two hundred kilobytes of shared memory for a
+ * The persistent kernels need bulk copies and their barriers (sm_90) and two hundred kilobytes of shared memory for a
  * multiprocessor (not sm_120). Elsewhere they are empty and never launched: the image that the driver has loaded says
  * which, in a variable of program_exact.cu and one of program_fast.cu.
  */

@@ -1,5 +1,5 @@
 /*
- * pack.cuh - weights laid out for the resident kernels, in their own width.
+ * pack.cuh - weights laid out for the persistent kernels, in their own width.
  *
  * exact  [tile][segment][four channels][output of the tile]: what product_exact.cuh loads, 8 outputs 32 apart a lane;
  * the last tile and segment are filled up with zeros. q4_0 has eight channels in four bytes. Scales of the block

@@ -17,7 +17,7 @@ int visible_segments(const int32_t *key_pos, int keys, int32_t pos, int window) 
 } /* namespace */
 
 /*
- * Whether the resident kernels' attention covers these shapes and keys. Exact: segments without a gap, within the
+ * Whether the persistent kernels' attention covers these shapes and keys. Exact: segments without a gap, within the
  * tree's counter; it does not matter for the bits. Fast: as few segments in sight as a block has shares for, which
  * does, so it may not depend on keys out of sight: those may have left the cache.
  */

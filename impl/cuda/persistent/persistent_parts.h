@@ -49,7 +49,7 @@ struct dc_persistent {
     std::vector<dc_program *> programs;
 };
 
-/* Asks once how many blocks of each kernel the device keeps resident. */
+/* Asks once how many blocks of each kernel fit on the device at once. */
 dflash_status dc_ask_blocks(dc_persistent *r, dflash_error *err);
 
 /* A product of matrices that share an input, packed at the first use; partial is left to the caller. *fits false: they
@@ -60,12 +60,12 @@ dflash_status dc_plan_product(dflash_engine *engine, const df_matrix *const *w, 
 size_t dc_partial_floats(const dc_product &p, int padded);
 dc_sum dc_sum_of(const dc_product &p, int index, const float *bias, int padded);
 
-/* Whether the resident kernels' attention covers these shapes and keys (persistent.cu). */
+/* Whether the persistent kernels' attention covers these shapes and keys (persistent.cu). */
 bool dc_attention_covered(bool fast, int rows, int head_dim, int window, const int32_t *key_pos, int keys,
                           int segments);
 
-/* Products of many rows (wide_exact.cu, wide_fast.cu): the bits of the resident kernels, with the weights read once for
- * 64 rows. dc_many_fast takes what it covers. */
+/* Products of many rows (wide_exact.cu, wide_fast.cu): the bits of the persistent kernels, with the weights read once
+ * for 64 rows. dc_many_fast takes what it covers. */
 dflash_status dc_many_exact(dflash_engine *engine, const df_matrix *w, const float *bias, const float *x, int rows,
                             float *y, dflash_error *err);
 bool dc_many_fast_covers(const df_matrix *w, const float *x);

@@ -1,5 +1,5 @@
 /*
- * program.cuh - the two resident kernels and how they are launched.
+ * program.cuh - the two persistent kernels and how they are launched.
  */
 #ifndef DF_CUDA_PROGRAM_CUH
 #define DF_CUDA_PROGRAM_CUH
@@ -8,7 +8,7 @@
 
 #include <cuda_runtime.h>
 
-/* Blocks that a device keeps resident: the grid of every launch. 0: the kernel does
+/* Blocks that fit on a device at once: the grid of every launch. 0: the kernel does
  * not fit this device. */
 cudaError_t dc_exact_blocks(int *blocks);
 cudaError_t dc_fast_blocks(int *blocks);
@@ -20,7 +20,7 @@ cudaError_t dc_launch_fast(const dc_frame *frame, int blocks, cudaStream_t strea
 /* Rows that a block of `rows` is padded to. */
 static inline int dc_padded_rows(int rows) { return rows <= 8 ? 8 : 16; }
 
-/* How a resident kernel is launched: two instances, for blocks of at most 8 rows and of at most 16. */
+/* How a persistent kernel is launched: two instances, for blocks of at most 8 rows and of at most 16. */
 typedef struct dc_persistent_kernel {
     const void *narrow, *wide;
     size_t narrow_shared, wide_shared; /* bytes of dynamic shared memory */

@@ -1,5 +1,5 @@
 /*
- * program.h - a forward program as a list of phases, which one resident kernel walks through.
+ * program.h - a forward program as a list of phases, which one persistent kernel walks through.
  *
  * All blocks of the kernel do a share of every phase and meet at a barrier of the whole grid before the next, so a
  * round of all layers is one launch. Both classes run the same list; they differ in how activations are packed and in

@@ -1,4 +1,4 @@
-/* program_exact.cu - the exact class's resident kernel: two blocks of eight warps on each multiprocessor. */
+/* program_exact.cu - the exact class's persistent kernel: two blocks of eight warps on each multiprocessor. */
 #include "cuda/persistent/program.cuh"
 
 #include "cuda/persistent/attend_exact.cuh"

@@ -1,5 +1,5 @@
 /*
- * program_fast.cu - the fast class's resident kernel: one block on each multiprocessor, eight warps that compute and
+ * program_fast.cu - the fast class's persistent kernel: one block on each multiprocessor, eight warps that compute and
  * two that keep the ring of stages full.
  */
 #include "cuda/persistent/program.cuh"

@@ -18,7 +18,7 @@ enum {
     EACH = 8,
     HALF = EACH / 2,
     CHAINS = EACH * EACH,
-    DEPTH = 11 /* what a product is that fits the resident kernel: 1920 segments */
+    DEPTH = 11 /* what a product is that fits the persistent kernel: 1920 segments */
 };
 
 struct product {
