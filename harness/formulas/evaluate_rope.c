@@ -116,7 +116,8 @@ static double attention_factor(const dflash_rope_config *rope) {
 dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;
     const int half = job->c->rope.rotary_dim / 2;
-    const float angle = (float)job->e->pos[index / half] * (float)job->in[0][index % half];
+    const int64_t row = index / half;
+    const float angle = (float)job->e->pos[row] * (float)job->in[0][index % half];
     const double value = job->spec->stage == DFLASH_STAGE_ROPE_COS ? cos((double)angle) : sin((double)angle);
     const dp_approx exact = dp_evaluated(dp_exactly(value));
     const dp_approx table =
