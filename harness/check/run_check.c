@@ -82,10 +82,6 @@ static dflash_status preflight(check *c, dp_result *out) {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-static dflash_status load_head(const check *c, dflash_engine *engine, dflash_table **head) {
-    return dp_head_load(engine, c->options->checkpoint, c->options->head, c->in.oracle, head, c->err);
-}
-
 /* A device's weights cannot be read from here, and an altered drafter is no authority: the formulas of isolated.h are
  * evaluated from a copy on the CPU. */
 static dflash_status load_host_copy(check *c) {
@@ -94,7 +90,9 @@ static dflash_status load_host_copy(check *c) {
     if (status == DFLASH_OK)
         status =
             dflash_draft_load_as(c->host_engine, c->options->checkpoint, c->options->precision, &c->host_copy, c->err);
-    if (status == DFLASH_OK && c->in.vocab > 0) status = load_head(c, c->host_engine, &c->host_head);
+    if (status == DFLASH_OK && c->in.vocab > 0)
+        status =
+            dp_head_load(c->host_engine, c->options->checkpoint, c->options->head, c->in.oracle, &c->host_head, c->err);
     return status == DFLASH_OK
                ? dp_embedding_load(c->host_engine, c->options->checkpoint, &c->in, &c->host_embedding, c->err)
                : status;
@@ -123,11 +121,15 @@ static dflash_status load(check *c, dp_result *out) {
     if (status != DFLASH_OK) return status;
     start = dp_seconds();
     dp_progress_share(&c->options->progress, PROVENANCE, "hashing weights");
-    status =
-        dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), c->options->oracle, out->threads, c->err);
-    if (status == DFLASH_OK && c->options->report)
+    dp_head_loading head;
+    if (c->in.vocab > 0) dp_head_begin(c->engine, o->checkpoint, o->head, c->in.oracle, &head);
+    status = dp_provenance_check(c->draft, dp_oracle_provenance(c->in.oracle), o->oracle, out->threads, c->err);
+    if (status == DFLASH_OK && o->report)
         status = dp_facts_of_tensors(dp_oracle_provenance(c->in.oracle), &out->facts, c->err);
-    if (status == DFLASH_OK && c->in.vocab > 0) status = load_head(c, c->engine, &c->head);
+    if (c->in.vocab > 0) {
+        const dflash_status loaded = dp_head_end(&head, &c->head, status == DFLASH_OK ? c->err : NULL);
+        if (status == DFLASH_OK) status = loaded;
+    }
     if (c->head != NULL) snprintf(out->head, sizeof out->head, "%s", dflash_table_view(c->head).name);
     if (status == DFLASH_OK)
         status = dp_embedding_load(c->engine, c->options->checkpoint, &c->in, &c->embedding, c->err);

@@ -16,30 +16,66 @@ static double term_at(const dp_terms *t, int k) {
 }
 
 /*
- * From left to right, one rounding a term.
+ * A chain from left to right, one rounding a term.
  *
  * With equal terms in a row each addition rounds alike as long as the sum stays in one binade, so their errors add up
  * instead of wandering: a run of them enters the variance as the square of its sum, not as the sum of squares.
  */
-static part run_chain(const dp_class_model *m, const dp_terms *t, int first, int last) {
+typedef struct chain {
+    part sum;
+    double before, together; /* the last term, and the roundings of the run of its equals */
+    bool exact;              /* nothing was rounded so far */
+} chain;
+
+static inline void add_term(chain *c, const dp_class_model *m, const dp_terms *t, double square, double term) {
+    if (term == 0.0 && t->slack == 0.0) return;
+    part *p = &c->sum;
+    p->value += term;
+    p->magnitude += fabs(term);
+    const double typical = dp_half_ulp(m, fabs(p->value));
+    c->exact = c->exact && m->float32 && (double)(float)p->value == p->value;
+    if (!c->exact) p->error += dp_half_ulp(m, fabs(p->value) + p->error + t->slack);
+    c->together = term == c->before ? c->together : 0.0;
+    p->variance += square * (typical * typical + 2.0 * typical * c->together);
+    c->together += typical;
+    c->before = term;
+}
+
+/* The next segments of the sum, in order. A chain waits for its own last addition, so several of them are added up side
+ * by side; what comes of each is the same. */
+enum { SIDE_BY_SIDE = 4 };
+typedef struct segments {
+    const dp_class_model *m;
+    const dp_terms *t;
+    chain chain[SIDE_BY_SIDE];
+    int next, count;
+} segments;
+
+static int32_t segment_of(const dp_class_model *m, const dp_terms *t, int k) {
+    return (t->place != NULL ? t->place[k] : k) / m->segment;
+}
+
+static void run_segments(segments *s, int first) {
+    const dp_terms *t = s->t;
     const double square = t->b != NULL ? DP_ROUNDING_SQUARE : DP_ADDITION_SQUARE;
-    part p = {.value = 0.0};
-    double before = 0.0, together = 0.0; /* the last term, and the roundings of the run of its equals */
-    bool exact = t->slack == 0.0;        /* nothing was rounded so far */
-    for (int k = first; k < last; k++) {
-        const double term = term_at(t, k);
-        if (term == 0.0 && t->slack == 0.0) continue;
-        p.value += term;
-        p.magnitude += fabs(term);
-        const double typical = dp_half_ulp(m, fabs(p.value));
-        exact = exact && m->float32 && (double)(float)p.value == p.value;
-        if (!exact) p.error += dp_half_ulp(m, fabs(p.value) + p.error + t->slack);
-        together = term == before ? together : 0.0;
-        p.variance += square * (typical * typical + 2.0 * typical * together);
-        together += typical;
-        before = term;
+    int begin[SIDE_BY_SIDE] = {0}, length[SIDE_BY_SIDE] = {0}, shortest = t->n;
+    s->next = s->count = 0;
+    for (int k = first; k < t->n && s->count < SIDE_BY_SIDE; k += length[s->count++]) {
+        const int32_t segment = segment_of(s->m, t, k);
+        int end = k + 1;
+        while (end < t->n && segment_of(s->m, t, end) == segment) end++;
+        begin[s->count] = k;
+        length[s->count] = end - k;
+        shortest = end - k < shortest ? end - k : shortest;
+        s->chain[s->count] = (chain){.exact = t->slack == 0.0};
     }
-    return p;
+    if (s->count < SIDE_BY_SIDE) shortest = 0;
+    for (int k = 0; k < shortest; k++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < SIDE_BY_SIDE; i++) add_term(&s->chain[i], s->m, t, square, term_at(t, begin[i] + k));
+    }
+    for (int i = 0; i < s->count; i++)
+        for (int k = shortest; k < length[i]; k++) add_term(&s->chain[i], s->m, t, square, term_at(t, begin[i] + k));
 }
 
 /*
@@ -83,27 +119,27 @@ static part join(const dp_class_model *m, const dp_terms *t, part left, part rig
     return p;
 }
 
-static int32_t segment_of(const dp_class_model *m, const dp_terms *t, int k) {
-    return (t->place != NULL ? t->place[k] : k) / m->segment;
-}
-
 /* The node of the tree that covers exactly terms [first, last): its halves part at the highest bit in which the first
- * and the last segment differ. A half without terms adds nothing and rounds nothing. */
-static part tree(const dp_class_model *m, const dp_terms *t, int first, int last) {
-    const int32_t low = segment_of(m, t, first), high = segment_of(m, t, last - 1);
-    if (low == high) return run_chain(m, t, first, last);
+ * and the last segment differ. A half without terms adds nothing and rounds nothing. Segments are met in order. */
+static part tree(segments *s, int first, int last) {
+    const int32_t low = segment_of(s->m, s->t, first), high = segment_of(s->m, s->t, last - 1);
+    if (low == high) {
+        if (s->next == s->count) run_segments(s, first);
+        return s->chain[s->next++].sum;
+    }
     int32_t bit = 1;
     while ((low ^ high) / 2 >= bit) bit *= 2;
     const int32_t boundary = high - high % bit; /* the first segment of the right half */
     int below = first, above = last - 1;        /* below: in the left half; above: in the right one */
     while (above - below > 1) {
         const int middle = below + (above - below) / 2;
-        if (segment_of(m, t, middle) < boundary)
+        if (segment_of(s->m, s->t, middle) < boundary)
             below = middle;
         else
             above = middle;
     }
-    return join(m, t, tree(m, t, first, above), tree(m, t, above, last));
+    const part left = tree(s, first, above);
+    return join(s->m, s->t, left, tree(s, above, last));
 }
 
 /* What rounding the operands first changes is like an error of the terms: |a^ b^ - a b| <= |da| |b| + |a| |db| +
@@ -128,7 +164,8 @@ dp_approx dp_sum_products(const dp_class_model *m, const dp_terms *terms) {
     dp_terms t = *terms;
     if (t.n == 0) return dp_exactly(0.0);
     if (t.operands != NULL && (t.operands->first > 0.0 || t.operands->second > 0.0)) add_operands(&t);
-    const part p = m->segment > 0 ? tree(m, &t, 0, t.n) : run_any_order(m, &t);
+    segments s = {.m = m, .t = &t};
+    const part p = m->segment > 0 ? tree(&s, 0, t.n) : run_any_order(m, &t);
     const double underflow = (double)t.n * m->least; /* each product may end below the normal numbers */
     const double evaluation = dp_gamma((double)t.n, DP_EVALUATION_UNIT) * p.magnitude;
     return (dp_approx){p.value, p.error + t.slack + underflow + evaluation, p.variance + t.variance};

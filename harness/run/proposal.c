@@ -4,7 +4,6 @@
 #include "common/error.h"
 #include "run/head_source.h"
 #include "run/hosted.h"
-#include "base/sha256.h"
 #include "store/stage_set.h"
 
 #include <stdlib.h>
@@ -37,14 +36,17 @@ static dflash_status differs(const claim *c, const dp_oracle *oracle, const char
                    dp_oracle_path(oracle), field, c->what, tensor, ours, theirs, c->key, c->advice);
 }
 
-/* The tensor's name may be another than the oracle's: one head has several in the files of one target. */
-static dflash_status check_table(const claim *c, const dflash_table *table, const dp_oracle *oracle,
-                                 dflash_error *err) {
+static const char *claimed(const claim *c, const dp_oracle *oracle, const char *fact) {
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), c->key);
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, fact));
+}
+
+/* All but the digest. The tensor's name may be another than the oracle's: one head has several in the files of one
+ * target. */
+static dflash_status check_form(const claim *c, const dflash_table *table, const dp_oracle *oracle, dflash_error *err) {
     const dflash_tensor_view view = dflash_table_view(table);
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(dp_oracle_provenance(oracle), c->key);
-    const char *dtype = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "dtype"));
-    const char *sha256 = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, "sha256"));
-    char digest[65];
+    const char *dtype = claimed(c, oracle, "dtype"), *sha256 = claimed(c, oracle, "sha256");
     if (dtype == NULL || sha256 == NULL)
         return df_fail(err, DFLASH_ERR_REFUSED, c->missing,
                        "%s: the oracle holds the input %s, so its reference ran an %s, but its provenance "
@@ -62,29 +64,67 @@ static dflash_status check_table(const claim *c, const dflash_table *table, cons
         cJSON_free(theirs);
         return status;
     }
-    if (strcmp(dtype, view.dtype) != 0) return differs(c, oracle, view.name, "dtype", view.dtype, dtype, err);
+    return strcmp(dtype, view.dtype) == 0 ? DFLASH_OK : differs(c, oracle, view.name, "dtype", view.dtype, dtype, err);
+}
+
+static void digest_of(const dflash_table *table, char digest[DP_DIGEST_TEXT]) {
+    const dflash_tensor_view view = dflash_table_view(table);
     dp_sha256_of(view.data, view.bytes, digest);
-    return strcmp(digest, sha256) == 0 ? DFLASH_OK : differs(c, oracle, view.name, "SHA-256", digest, sha256, err);
+}
+
+static dflash_status check_digest(const claim *c, const dflash_table *table, const dp_oracle *oracle,
+                                  const char *digest, dflash_error *err) {
+    const char *sha256 = claimed(c, oracle, "sha256");
+    return strcmp(digest, sha256) == 0
+               ? DFLASH_OK
+               : differs(c, oracle, dflash_table_view(table).name, "SHA-256", digest, sha256, err);
 }
 
 dflash_status dp_embedding_check(const dflash_table *embedding, const dp_oracle *oracle, dflash_error *err) {
-    return check_table(&embedding_claim, embedding, oracle, err);
+    char digest[DP_DIGEST_TEXT];
+    TRY(check_form(&embedding_claim, embedding, oracle, err));
+    digest_of(embedding, digest);
+    return check_digest(&embedding_claim, embedding, oracle, digest, err);
+}
+
+static void *take_digest(void *argument) {
+    dp_head_loading *loading = argument;
+    digest_of(loading->table, loading->digest);
+    return NULL;
+}
+
+void dp_head_begin(dflash_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
+                   dp_head_loading *out) {
+    *out = (dp_head_loading){.oracle = oracle};
+    out->status = dp_head_open(engine, checkpoint, head, &out->table, &out->error);
+    if (out->status == DFLASH_OK && out->table == NULL)
+        out->status = df_fail(&out->error, DFLASH_ERR_REFUSED, "table.tensor.missing",
+                              "%s/model.safetensors holds no tensor \"lm_head.weight\", and the reference of %s ran an "
+                              "output head. Give the target's with --lm-head FILE[:TENSOR].",
+                              checkpoint, dp_oracle_path(oracle));
+    if (out->status == DFLASH_OK) out->status = check_form(&head_claim, out->table, oracle, &out->error);
+    if (out->status != DFLASH_OK) return;
+    out->beside = dflash_engine_threads(engine) > 1 && pthread_create(&out->thread, NULL, take_digest, out) == 0;
+    if (!out->beside) take_digest(out);
+}
+
+dflash_status dp_head_end(dp_head_loading *loading, dflash_table **out, dflash_error *err) {
+    if (loading->beside) pthread_join(loading->thread, NULL);
+    if (loading->status == DFLASH_OK)
+        loading->status = check_digest(&head_claim, loading->table, loading->oracle, loading->digest, &loading->error);
+    *out = loading->table;
+    if (loading->status == DFLASH_OK) return DFLASH_OK;
+    dflash_table_destroy(loading->table);
+    *out = NULL;
+    if (err != NULL) *err = loading->error;
+    return loading->status;
 }
 
 dflash_status dp_head_load(dflash_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
                            dflash_table **out, dflash_error *err) {
-    dflash_status status = dp_head_open(engine, checkpoint, head, out, err);
-    if (status == DFLASH_OK && *out == NULL)
-        status = df_fail(err, DFLASH_ERR_REFUSED, "table.tensor.missing",
-                         "%s/model.safetensors holds no tensor \"lm_head.weight\", and the reference of %s ran an "
-                         "output head. Give the target's with --lm-head FILE[:TENSOR].",
-                         checkpoint, dp_oracle_path(oracle));
-    if (status == DFLASH_OK) status = check_table(&head_claim, *out, oracle, err);
-    if (status != DFLASH_OK) {
-        dflash_table_destroy(*out);
-        *out = NULL;
-    }
-    return status;
+    dp_head_loading loading;
+    dp_head_begin(engine, checkpoint, head, oracle, &loading);
+    return dp_head_end(&loading, out, err);
 }
 
 /* The token before each slot: the anchor, then what was drafted. */

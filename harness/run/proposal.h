@@ -8,13 +8,32 @@
 #ifndef DP_PROPOSAL_H
 #define DP_PROPOSAL_H
 
+#include "base/sha256.h"
 #include "run/recording.h"
 #include "store/store.h"
+
+#include <pthread.h>
 
 /* Loads the head, `head` as dp_head_open takes it, and holds its dtype, shape and digest against provenance.head.
  * Codes: "provenance.head.missing", "provenance.head.differs", and those of dflash_table_load. */
 dflash_status dp_head_load(dflash_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
                            dflash_table **out, dflash_error *err);
+
+/* The same in two steps, for what can be done meanwhile: the head is the largest tensor of most checkpoints, and
+ * SHA-256 is one chain, so with more than one thread its digest is taken by a thread of its own between the steps. */
+typedef struct dp_head_loading {
+    const dp_oracle *oracle; /* borrowed */
+    dflash_table *table;     /* owned until the end */
+    dflash_status status;
+    dflash_error error;
+    pthread_t thread;
+    bool beside;
+    char digest[DP_DIGEST_TEXT];
+} dp_head_loading;
+/* *out stays where it is until its end, which must follow whatever became of the begin. */
+void dp_head_begin(dflash_engine *engine, const char *checkpoint, const char *head, const dp_oracle *oracle,
+                   dp_head_loading *out);
+dflash_status dp_head_end(dp_head_loading *loading, dflash_table **out, dflash_error *err);
 
 /* Holds an embedding table against provenance.embedding in the same way (embedding.h). */
 dflash_status dp_embedding_check(const dflash_table *embedding, const dp_oracle *oracle, dflash_error *err);

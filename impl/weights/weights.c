@@ -13,6 +13,7 @@
 #include "weights/weights_census.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,9 @@
 
 enum {
     NAMES_SHOWN = 8,
-    ALIGNMENT = 64,   /* bytes: a cache line, and every vector register in use */
-    SCAN_WORDS = 1024 /* 64-bit words tested together */
+    ALIGNMENT = 64,     /* bytes: a cache line, and every vector register in use */
+    SCAN_WORDS = 1024,  /* 64-bit words tested together */
+    SCAN_PART = 1 << 20 /* elements that a thread scans at a time */
 };
 
 typedef struct name_list {
@@ -216,19 +218,20 @@ static bool range_is_finite(const df_tensor *tensor, int64_t begin, int64_t end,
     return true;
 }
 
-/* False when an element is NaN or infinite; *first is then the index of the first one. Whole words are tested first: in
- * each element of a word, adding the lowest exponent bit to the exponent field reaches the sign bit only from all ones,
- * and never the next element. The first element at fault is looked for only in a block that holds one. */
-static bool tensor_is_finite(const df_tensor *tensor, int64_t *first) {
+/* Whether elements [begin, end) are finite; otherwise *first is the index of the first that is not. Whole words are
+ * tested first: in each element of a word, adding the lowest exponent bit to the exponent field reaches the sign bit
+ * only from all ones, and never the next element. The first element at fault is looked for only in a block that holds
+ * one. */
+static bool part_is_finite(const df_tensor *tensor, int64_t begin, int64_t end, int64_t *first) {
     const uint64_t repeat = tensor->dtype == DF_F32 ? 0x0000000100000001u : 0x0001000100010001u;
     const uint64_t mask = exponent_mask(tensor->dtype) * repeat;
     const uint64_t step = exponent_step(tensor->dtype) * repeat;
     const uint64_t sign = (tensor->dtype == DF_F32 ? 0x80000000u : 0x8000u) * repeat;
-    const unsigned char *bytes = tensor->data;
     const size_t block = SCAN_WORDS * sizeof(uint64_t), element = df_dtype_size(tensor->dtype);
-    const int64_t per_block = (int64_t)(block / element), count = tensor->count;
-    int64_t at = 0;
-    for (; count - at >= per_block; at += per_block, bytes += block) {
+    const unsigned char *bytes = (const unsigned char *)tensor->data + (size_t)begin * element;
+    const int64_t per_block = (int64_t)(block / element);
+    int64_t at = begin;
+    for (; end - at >= per_block; at += per_block, bytes += block) {
         uint64_t seen = 0;
         for (size_t i = 0; i < SCAN_WORDS; i++) {
             uint64_t word;
@@ -237,12 +240,35 @@ static bool tensor_is_finite(const df_tensor *tensor, int64_t *first) {
         }
         if ((seen & sign) != 0) return range_is_finite(tensor, at, at + per_block, first);
     }
-    return range_is_finite(tensor, at, count, first);
+    return range_is_finite(tensor, at, end, first);
 }
 
-static dflash_status check_finite(const df_safetensors *file, const df_tensor *tensor, dflash_error *err) {
-    int64_t at = 0;
-    if (tensor_is_finite(tensor, &at)) return DFLASH_OK;
+typedef struct scan {
+    const df_tensor *tensor;
+    _Atomic int64_t first; /* element at fault that is known; the count while none is */
+} scan;
+
+static void scan_task(void *context, int task, int worker) {
+    scan *s = context;
+    const int64_t begin = (int64_t)task * SCAN_PART, rest = s->tensor->count - begin;
+    int64_t found = 0, known = atomic_load(&s->first);
+    (void)worker;
+    if (begin > known || part_is_finite(s->tensor, begin, begin + (rest < SCAN_PART ? rest : SCAN_PART), &found))
+        return;
+    while (found < known && !atomic_compare_exchange_weak(&s->first, &known, found)) continue;
+}
+
+static dflash_status check_finite(const df_safetensors *file, const df_tensor *tensor, df_pool *pool,
+                                  dflash_error *err) {
+    scan s = {.tensor = tensor};
+    const int tasks = (int)((tensor->count + SCAN_PART - 1) / SCAN_PART);
+    atomic_init(&s.first, tensor->count);
+    if (pool != NULL && tasks > 1)
+        df_pool_run(pool, scan_task, &s, tasks);
+    else
+        for (int i = 0; i < tasks; i++) scan_task(&s, i, 0);
+    const int64_t at = atomic_load(&s.first);
+    if (at == tensor->count) return DFLASH_OK;
     const uint32_t bits = element_bits(tensor, at);
     const bool infinite = (bits & (exponent_step(tensor->dtype) - 1)) == 0;
     return df_fail(err, DFLASH_ERR_REFUSED, "weights.nonfinite",
@@ -312,7 +338,7 @@ static dflash_status scan_and_convert(df_weights *weights, dflash_precision prec
     for (int i = 0; i < count; i++) {
         if (found[i] == NULL) continue;
         df_dtype to;
-        dflash_status status = check_finite(weights->file, found[i], err);
+        dflash_status status = check_finite(weights->file, found[i], pool, err);
         if (status != DFLASH_OK) return status;
         if (!converts(precision, &slots[i], found[i], &to)) continue;
         const df_matrix from = stored_matrix(found[i]);
