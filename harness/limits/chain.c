@@ -71,7 +71,7 @@ static void run_segments(segments *s, int first) {
     }
     if (s->count < SIDE_BY_SIDE) shortest = 0;
     for (int k = 0; k < shortest; k++) {
-#pragma GCC unroll 4
+#pragma GCC unroll SIDE_BY_SIDE
         for (int i = 0; i < SIDE_BY_SIDE; i++) add_term(&s->chain[i], s->m, t, square, term_at(t, begin[i] + k));
     }
     for (int i = 0; i < s->count; i++)
