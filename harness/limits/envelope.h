@@ -31,13 +31,12 @@ typedef enum dp_rule_id {
     DP_RULE_RECORD_DIGITS, /* what the digits of the recorded spread leave out */
     DP_RULE_SAMPLED_OWN,   /* a sampled stage's own distance over its recorded spread */
     DP_RULE_PEAK,          /* largest error of a row over the root mean square of its errors */
-    DP_RULE_FEW_ROWS,      /* logarithm by which a ratio of spreads may scatter, of one row */
+    DP_RULE_FEW_ROWS,      /* logarithm of what a ratio of spreads seldom reaches, of one row */
     DP_RULE_GROWTH,        /* a stage's spread over what it inherits and what its operations cost */
-    DP_RULE_AMPLIFICATION, /* up to this the bfloat16 run's growth excuses that of the spread */
-    DP_RULE_LINE,          /* luck over that of the stages around, times the square of growth */
-    DP_RULE_LINE_MAX,      /* luck over that of the stages around, largest error */
-    DP_RULE_MIDDLE,        /* luck in the middle of all stages, relative L2 */
-    DP_RULE_MIDDLE_MAX,    /* the same, largest error */
+    DP_RULE_AMPLIFICATION, /* up to this the growth of one of the two runs excuses that of the spread */
+    DP_RULE_LINE,          /* luck over that of the stages around, times growth */
+    DP_RULE_UNEVEN,        /* largest error over relative L2, against what the runs show */
+    DP_RULE_ALL_OVER,      /* luck that three of four stages exceed, in either measure */
     DP_RULE_COUNT
 } dp_rule_id;
 

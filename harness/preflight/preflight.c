@@ -169,6 +169,7 @@ static dflash_status check_sketch(const dp_preflight *a, const dp_stage_spec *sp
     fine->l2_rel = sketch->l2_rel;
     coarse->l2_rel = half.l2_rel;
     coarse->rows = half.rows;
+    spread->own_rows = sketch->rows;
     fine->largest_in_row = fmax(fine->largest_in_row, 1.0); /* its row's largest element has its rms at least, */
     *most_in_row = sqrt((double)dp_row_length(spec->stage, spec->rank, spec->dim)); /* and its norm at most */
     /* The largest of a few samples is not the stage's, which `fine` counts: that follows from the row's own error. */
@@ -210,7 +211,7 @@ static dflash_status check_reference_spread(const dp_preflight *a, const dp_stag
         if (wrong.coarse)
             status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.bfloat16",
                              "Stage %s of %s: the reference's bfloat16 run is %.3g (%s) from its float64 run: expected "
-                             "at most %g, the error of answering zero. One of the two runs is of something else. "
+                             "at most %g, opposite values of one size. One of the two runs is of something else. "
                              "Generate the oracle again.",
                              spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
         else
