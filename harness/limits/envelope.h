@@ -98,7 +98,7 @@ bool dp_headroom_passes(double headroom);
 #define DP_WARN_HEADROOM (dp_rule_value(DP_RULE_WARN))
 
 /*
- * Whether the reference's own runs of a stage may make a limit: NULL, or what contradicts what. `fine` is the float32
+ * Whether the reference's own runs of a stage may make a limit: false, or what contradicts what. `fine` is the float32
  * run, `coarse` the bfloat16 run, both against float64. The float32 run must lie within one rounding of the truth or
  * a share of the bfloat16 run's distance (DP_RULE_SPREAD_SHARE, DP_RULE_PEAK_SHARE); that distance counts up to
  * DP_RULE_BF16_CEILING, so that a bfloat16 run that is wrong widens little. The table of frequencies has a check of its
@@ -108,9 +108,7 @@ typedef struct dp_contradiction {
     const char *measure; /* "relative L2" or "largest error relative to the row's rms" */
     double found, allowed;
     double share; /* of the bfloat16 run's distance, where that is what allows */
-    bool coarse;  /* it is the bfloat16 run that is wrong */
 } dp_contradiction;
-bool dp_runs_contradict(dflash_stage stage, const dp_difference *fine, const dp_difference *coarse,
-                        dp_contradiction *out);
+bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, dp_contradiction *out);
 
 #endif

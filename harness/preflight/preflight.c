@@ -174,13 +174,12 @@ static dflash_status check_sketch(const dp_preflight *a, const dp_stage_spec *sp
     *most_in_row = sqrt((double)dp_row_length(spec->stage, spec->rank, spec->dim)); /* and its norm at most */
     /* The largest of a few samples is not the stage's, which `fine` counts: that follows from the row's own error. */
     coarse->max_rel = fmax(coarse->max_rel, fmin(dp_rule_value(DP_RULE_PEAK), *most_in_row) * half.max_rel);
-    if (!dp_runs_contradict(spec->stage, sketch, &half, &wrong)) return DFLASH_OK;
+    if (!dp_runs_contradict(sketch, &half, &wrong)) return DFLASH_OK;
     return df_fail(
-        err, DFLASH_ERR_REFUSED, wrong.coarse ? "oracle.bfloat16" : "oracle.bracket",
-        "Stage %s of %s: the sketches of the reference's %s and float64 runs are %.3g (%s) apart: expected at "
+        err, DFLASH_ERR_REFUSED, "oracle.bracket",
+        "Stage %s of %s: the sketches of the reference's float32 and float64 runs are %.3g (%s) apart: expected at "
         "most %.3g. One of them is not of its run. Generate the oracle again.",
-        spec->name, dp_oracle_path(a->oracle), wrong.coarse ? "bfloat16" : "float32", wrong.found, wrong.measure,
-        wrong.allowed);
+        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
 }
 
 /*
@@ -207,22 +206,14 @@ static dflash_status check_reference_spread(const dp_preflight *a, const dp_stag
     if (status == DFLASH_OK) spread->rows = coarse.rows;
     if (status == DFLASH_OK && spec->stage == DFLASH_STAGE_ROPE_INV_FREQ)
         status = dp_reference_spread_frequencies(a->oracle, &a->config.rope, spec, &truth, err);
-    else if (status == DFLASH_OK && dp_runs_contradict(spec->stage, &judged, &coarse, &wrong)) {
-        if (wrong.coarse)
-            status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.bfloat16",
-                             "Stage %s of %s: the reference's bfloat16 run is %.3g (%s) from its float64 run: expected "
-                             "at most %g, opposite values of one size. One of the two runs is of something else. "
-                             "Generate the oracle again.",
-                             spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
-        else
-            status =
-                df_fail(err, DFLASH_ERR_REFUSED, "oracle.bracket",
-                        "Stage %s of %s: the reference's float32 runs are %.3g (%s) from its float64 run: expected "
-                        "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
-                        "largest). One of the runs is wrong, and a limit made of them would let anything pass. "
-                        "Generate the oracle again.",
-                        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed, wrong.share,
-                        coarse.l2_rel, coarse.max_rel);
+    else if (status == DFLASH_OK && dp_runs_contradict(&judged, &coarse, &wrong)) {
+        status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.bracket",
+                         "Stage %s of %s: the reference's float32 runs are %.3g (%s) from its float64 run: expected "
+                         "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
+                         "largest). One of the runs is wrong, and a limit made of them would let anything pass. "
+                         "Generate the oracle again.",
+                         spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed, wrong.share,
+                         coarse.l2_rel, coarse.max_rel);
     }
     dp_array_release(&truth);
     dp_array_release(&bf16);

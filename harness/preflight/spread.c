@@ -191,6 +191,26 @@ static dflash_status check_own(const subject *s, int i) {
     return DFLASH_OK;
 }
 
+/* Stages of the bfloat16 run that are computed from ids which that run chose by itself. */
+static bool follows_choices(dflash_stage stage) {
+    return stage == DFLASH_STAGE_SELECT_SCORES || stage == DFLASH_STAGE_MARKOV_LOGITS ||
+           stage == DFLASH_STAGE_CONFIDENCE_RAW;
+}
+
+/* A stage of the bfloat16 run whose operands are right is far from the truth only when it computed something else.
+ * Where they are lost already (hot weights, a chaotic drafter) its size may be any. */
+static dflash_status check_coarse(const subject *s, int i) {
+    const dp_stage_spec *spec = &s->stages->spec[i];
+    const double found = s->spread[i].coarse.l2, most = dp_rule_value(DP_RULE_BF16_LIMIT);
+    if (found <= most || follows_choices(spec->stage)) return DFLASH_OK;
+    if (s->course[i].inherited_coarse > dp_rule_value(DP_RULE_BF16_CEILING)) return DFLASH_OK;
+    return df_fail(s->err, DFLASH_ERR_REFUSED, "oracle.bfloat16",
+                   "Stage %s of %s: the reference's bfloat16 run is %.3g (relative L2) from its float64 run, and what "
+                   "it is computed from at most %.3g: expected at most %g, the error of answering zero. One of the two "
+                   "runs is of something else. Generate the oracle again.",
+                   spec->name, s->path, found, s->course[i].inherited_coarse, most);
+}
+
 /* Of one row or two the own run may be lucky by any factor: there growth alone judges. */
 static dflash_status check_course(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
@@ -231,7 +251,7 @@ static double lower_quarter(const subject *s, bool max, double *luck) {
     }
     if (2 * count <= all) return 0.0;
     qsort(luck, (size_t)count, sizeof *luck, by_value);
-    return luck[count / 4];
+    return luck[count / 4]; /* a quarter */
 }
 
 static dflash_status check_all(const subject *s, bool max, double *luck) {
@@ -256,6 +276,8 @@ dflash_status dp_spread_check(const char *path, const dflash_config *config, con
     for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
         if (spread[i].measured) status = check_own(&s, i);
     if (status == DFLASH_OK) follow(&s);
+    for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
+        if (spread[i].measured) status = check_coarse(&s, i);
     for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
         if (spread[i].measured && !is_table(stages->spec[i].stage)) status = check_course(&s, i);
     if (status == DFLASH_OK) status = check_all(&s, false, luck);

@@ -11,7 +11,8 @@
 #include "preflight/reference_spread.h"
 
 /*
- * spread[stages->count], in the order of the stages. Refused ("oracle.spread") is a claim that is
+ * spread[stages->count], in the order of the stages. Refused ("oracle.bfloat16") is a stage of the bfloat16 run that is
+ * lost (DP_RULE_BF16_LIMIT) where its operands are not, and ("oracle.spread") a claim that is
  * - smaller than the distance of the run that it includes, the reference's own,
  * - another than that distance at a table, which no order of sums changes,
  * - larger than what the stages before it and the stage's own operations explain (growth),
