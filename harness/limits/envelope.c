@@ -231,10 +231,9 @@ double dp_headroom(const dp_limit *limit, const dp_difference *difference) {
 
 bool dp_headroom_passes(double headroom) { return headroom >= dp_rule_value(DP_RULE_FAIL); }
 
-bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, dp_contradiction *out) {
-    const double share = dp_rule_value(DP_RULE_SPREAD_SHARE), ceiling = dp_rule_value(DP_RULE_BF16_CEILING),
-                 peak = dp_rule_value(DP_RULE_PEAK_SHARE), rounding = dp_rule_value(DP_RULE_ROUNDING),
-                 largest = fine->largest_in_row;
+bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, double ceiling, dp_contradiction *out) {
+    const double share = dp_rule_value(DP_RULE_SPREAD_SHARE), peak = dp_rule_value(DP_RULE_PEAK_SHARE),
+                 rounding = dp_rule_value(DP_RULE_ROUNDING), largest = fine->largest_in_row;
     *out = (dp_contradiction){.measure = "relative L2",
                               .found = fine->l2_rel,
                               .allowed = fmax(rounding, share * fmin(coarse->l2_rel, ceiling)),

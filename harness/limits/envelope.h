@@ -101,14 +101,14 @@ bool dp_headroom_passes(double headroom);
  * Whether the reference's own runs of a stage may make a limit: false, or what contradicts what. `fine` is the float32
  * run, `coarse` the bfloat16 run, both against float64. The float32 run must lie within one rounding of the truth or
  * a share of the bfloat16 run's distance (DP_RULE_SPREAD_SHARE, DP_RULE_PEAK_SHARE); that distance counts up to
- * DP_RULE_BF16_CEILING, so that a bfloat16 run that is wrong widens little. The table of frequencies has a check of its
- * own (reference_spread.h), and what the claims are held against beside the bfloat16 run is spread.h.
+ * `ceiling` (dp_spread_ceiling), so that a bfloat16 run that is wrong widens little. The table of frequencies has a
+ * check of its own (reference_spread.h), and what the claims are held against beside the bfloat16 run is spread.h.
  */
 typedef struct dp_contradiction {
     const char *measure; /* "relative L2" or "largest error relative to the row's rms" */
     double found, allowed;
     double share; /* of the bfloat16 run's distance, where that is what allows */
 } dp_contradiction;
-bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, dp_contradiction *out);
+bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, double ceiling, dp_contradiction *out);
 
 #endif

@@ -264,6 +264,19 @@ static dflash_status check_all(const subject *s, bool max, double *luck) {
                    s->path, found, max ? max_text : l2_text, most);
 }
 
+double dp_spread_ceiling(const dflash_config *config, const dp_stage_set *stages, const dp_spread *spread, int at) {
+    const double ceiling = dp_rule_value(DP_RULE_BF16_CEILING);
+    const dp_references from = dp_stage_inputs(config, true, stages->spec[at].stage, stages->spec[at].layer);
+    for (int r = 0; r < from.count; r++) {
+        char name[DFLASH_STAGE_NAME_MAX];
+        if ((int)from.item[r].stage >= DFLASH_STAGE_COUNT || is_table(from.item[r].stage)) continue;
+        dflash_stage_name(from.item[r].stage, from.item[r].layer, name);
+        const dp_stage_spec *spec = dp_stage_set_find(stages, name);
+        if (spec != NULL && spread[spec - stages->spec].coarse.l2 > ceiling) return dp_rule_value(DP_RULE_BF16_LIMIT);
+    }
+    return ceiling;
+}
+
 dflash_status dp_spread_check(const char *path, const dflash_config *config, const dp_stage_set *stages,
                               const dp_spread *spread, dflash_error *err) {
     const size_t count = (size_t)stages->count;

@@ -26,4 +26,8 @@
 dflash_status dp_spread_check(const char *path, const dflash_config *config, const dp_stage_set *stages,
                               const dp_spread *spread, dflash_error *err);
 
+/* Up to what distance the bfloat16 run counts at stage number `at`: DP_RULE_BF16_CEILING, or DP_RULE_BF16_LIMIT where
+ * one of the stages that it is computed from, which `spread` knows already, is beyond the ceiling itself. */
+double dp_spread_ceiling(const dflash_config *config, const dp_stage_set *stages, const dp_spread *spread, int at);
+
 #endif
