@@ -27,7 +27,7 @@ static dp_approx logit_element(const dp_job *job, int64_t index, dp_scratch *scr
     const dflash_config *c = job->c;
     const int64_t slot = index / job->matrix->out, column = index % job->matrix->out;
     dp_approx y = dp_product(job, job->matrix, NULL, column, slot_row(job, job->in[0], slot), scratch);
-    if (c->output_multiplier != 1.0) y = dp_mul(m, y, dp_constant(m, c->output_multiplier));
+    if (c->output_multiplier != 1.0) y = dp_scale(m, y, c->output_multiplier);
     if (!(c->logit_softcap > 0.0)) return y;
     const dp_approx cap = dp_constant(m, c->logit_softcap);
     return dp_mul(m, cap, dp_tanh(m, dp_div(m, y, cap)));

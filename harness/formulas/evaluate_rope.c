@@ -112,7 +112,9 @@ static double attention_factor(const dflash_rope_config *rope) {
     return yarn_magnitude(rope->factor, 1.0);
 }
 
-/* cos or sin of the float32 angle, which is the definition, times the factor. */
+/* cos or sin of the float32 angle, which is the definition, times the factor. Its roundings are no samples: at a low
+ * frequency the angle hardly changes from row to row, so that many elements are the same number, or one a few units
+ * away, and round alike. They enter with their largest value, as those of the frequencies do. */
 dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     (void)scratch;
     const int half = job->c->rope.rotary_dim / 2;
@@ -123,7 +125,9 @@ dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *sc
     const dp_approx table =
         job->m->cos_error > 0.0 ? dp_function(job->m, exact, job->m->cos_error) : dp_rounded(job->m, exact);
     const double factor = attention_factor(&job->c->rope);
-    return factor == 1.0 ? table : dp_mul(job->m, table, dp_constant(job->m, factor));
+    dp_approx scaled = factor == 1.0 ? table : dp_mul(job->m, table, dp_constant(job->m, factor));
+    scaled.variance = scaled.error * scaled.error;
+    return scaled;
 }
 
 /* ---- Rotation ------------------------------------------------------------------------------------------------------

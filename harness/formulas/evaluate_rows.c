@@ -54,7 +54,7 @@ dp_approx dp_input_element(const dp_job *job, int64_t index, dp_scratch *scratch
         scratch->row = row;
     }
     const dp_approx value = dp_exactly(scratch->weight[index % job->c->hidden]);
-    return dp_mul(job->m, value, dp_constant(job->m, job->c->input_embedding_scale));
+    return dp_scale(job->m, value, job->c->input_embedding_scale);
 }
 
 /* w (x r), r = 1 / sqrt(mean(x^2) + eps). */
@@ -71,7 +71,7 @@ dp_approx dp_norm_element(const dp_job *job, int64_t index, dp_scratch *scratch)
         scratch->row = row;
     }
     const dp_approx scaled = dp_mul(m, dp_exactly(x[index % job->width]), scratch->shared[0]);
-    return dp_mul(m, dp_exactly((double)job->vector[index % job->width]), scaled);
+    return dp_scale(m, scaled, (double)job->vector[index % job->width]);
 }
 
 /* Over the taps o that the block has: base[o][c] x[p - o][c], then dyn[p][o][c / group] x[p - o][c]; one chain. In an

@@ -97,6 +97,24 @@ static inline dp_approx dp_root(dp_approx a) {
 static inline dp_approx dp_mul(const dp_class_model *m, dp_approx a, dp_approx b) {
     return dp_rounded(m, dp_times(a, b));
 }
+/* The largest mean square that rounding a product with `factor` can have. A factor of b significant bits makes products
+ * of up to b bits more than the format has, and of b - 1 more at least; where few bits are lost, errors are not even
+ * over half a unit but lie on 2^lost points of it, ties included: (1 + 2 / 4^lost) / 3. One bit lost is a sum's case.
+ * The float32 nearest to the factor is what is multiplied; a power of two loses nothing. */
+static inline double dp_factor_square(double factor) {
+    const float held = (float)factor;
+    uint32_t bits;
+    memcpy(&bits, &held, sizeof bits);
+    const uint32_t fraction = bits & UINT32_C(0x7fffff); /* of the format */
+    if (fraction == 0) return DP_ROUNDING_SQUARE;
+    int lost = 23; /* table: explicit bits of a float32 significand */
+    for (uint32_t rest = fraction; (rest & 1) == 0; rest >>= 1) lost--;
+    return DP_ROUNDING_SQUARE * (1.0 + 2.0 * ldexp(1.0, -2 * lost));
+}
+/* A value times a constant of the model. */
+static inline dp_approx dp_scale(const dp_class_model *m, dp_approx a, double factor) {
+    return dp_rounded_as(m, dp_times(a, dp_constant(m, factor)), dp_factor_square(factor));
+}
 static inline dp_approx dp_add(const dp_class_model *m, dp_approx a, dp_approx b) {
     return dp_rounded_as(m, dp_plus(a, b), DP_ADDITION_SQUARE);
 }

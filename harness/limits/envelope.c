@@ -58,13 +58,17 @@ static const dp_rule rules[DP_RULE_COUNT] = {
         {"bfloat16 ceiling", 0x1p-4,
          "The bfloat16 run is the yardstick of the float32 run only while it is right itself. With half of its 8 bits "
          "left it is 2^-4 away; what it is further away than that, because it chose other ids or is wrong, widens "
-         "nothing. The largest error counts up to the row's largest value (the bfloat16 limit): errors are of the size "
+         "nothing. The largest error counts up to the row's largest value: errors are of the size "
          "of the terms, so that a row that is small has few bits left where the stage has most.",
          "half of bfloat16's significand; widest stored error before any choice of ids 4.3e-2"},
-    [DP_RULE_BF16_LIMIT] = {"bfloat16 limit", 1.0,
-                            "A relative L2 of 1 is the error of answering zero: a run further away than that computed "
-                            "something else. Scores and logits that follow the run's own choice of ids are exempt.",
-                            "definition of relative L2 (compare.h)"},
+    [DP_RULE_BF16_LIMIT] =
+        {"bfloat16 limit", 1.0,
+         "A relative L2 of 1 is the error of answering zero: a stage further away than that computed something else, "
+         "where what it is computed from has half of bfloat16's bits left (the ceiling). Where that is lost already "
+         "the "
+         "run may be anywhere, and what it is further away than the ceiling widens nothing. Scores and logits that "
+         "follow the run's own choice of ids are exempt.",
+         "definition of relative L2 (compare.h); a correct drafter with hot weights is 3.8 away (seed 71486)"},
     [DP_RULE_BF16_ROUNDING] =
         {"bfloat16 rounding", 0x1p-9,
          "Half a unit in the last place of 8 significant bits lies between 2^-9 and 2^-8 of the value: the least that "
@@ -83,46 +87,52 @@ static const dp_rule rules[DP_RULE_COUNT] = {
                       "Over the root mean square of the row's errors. Of the 64 to 10,000 elements of a row the "
                       "largest error is 3 to 5 times it when all are alike, and more where elements differ.",
                       "dp_peak_limit without the chance of a false alarm; 8 as for the chained max factor"},
-    [DP_RULE_FEW_ROWS] = {"scatter of a ratio of spreads", 1.8,
-                          "The logarithm of the largest of eight draws over the first scatters as the inverse root of "
-                          "the rows that decide: with 1.8 times it a correct oracle lies six standard deviations off.",
-                          "200 oracles of the small checkpoints, and 90 with a block of one row"},
+    [DP_RULE_FEW_ROWS] =
+        {"scatter of a ratio of spreads", 2.0,
+         "With G independent errors the chance that one run is t times luckier than another falls as t^-G, so the "
+         "logarithm of the largest ratio that correct oracles reach goes with 1 / G. G is not known, but grows with "
+         "the "
+         "rows that decide: 2 over their number follows the largest ratios from two rows to a hundred.",
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
     [DP_RULE_GROWTH] =
-        {"growth of the spread", 3.5,
+        {"growth of the spread", 4.5,
          "Relative errors go through a norm, a rotation or a product with about their size, and a stage adds its own. "
-         "Sums that cancel and curved functions amplify: the largest growth of 320 correct oracles was 2.1, and 3.9 "
-         "with a block of one row. A claim beyond this does not come from this computation.",
-         "the 28 stored oracles, 202 of oracles/soak.py (seeds from 41000), 90 with a block of one row"},
+         "Sums that cancel and curved functions amplify; so far as the float32 run and the bfloat16 run do not show "
+         "that, the largest growth of 2,000 correct oracles was 2.4, and 3.7 where one row decides. Their tail, "
+         "continued, reaches the limit in less than one of 10^6 oracles.",
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
     [DP_RULE_AMPLIFICATION] =
-        {"amplification shown by bfloat16", 4.0,
-         "A stage that amplifies relative errors does so in every precision, and the bfloat16 run shows by how much. "
-         "It is a run that the file brings along, so that it excuses no more than a second factor of 4; attention, "
-         "whose "
-         "softmax amplifies by the size of its scores, up to the largest score that its operands allow.",
-         "the factor of growth once more; for scores Cauchy-Schwarz (spread.c), 745 in tiny-sharp"},
+        {"amplification shown by a run", 4.0,
+         "A stage that amplifies relative errors does so in every precision, and the float32 and the bfloat16 run show "
+         "by how much. Both are runs that the file brings along, so that one alone excuses no more than a factor of 4, "
+         "and both together one of 16 where the stage is stored whole and its float32 run is held against its formula; "
+         "attention, whose softmax amplifies by the size of its scores, "
+         "up to the largest score that its operands allow.",
+         "both show 13 at layers.3.attn.o_proj of seed 70910, a sum that cancels; for scores Cauchy-Schwarz "
+         "(spread.c), 745 in tiny-sharp"},
     [DP_RULE_LINE] =
-        {"spread out of line", 4.0,
+        {"spread out of line", 5.5,
          "The runs are followed through all stages, so what the own run was lucky by at one it is lucky by at those "
-         "around it, and growth is near 1. The largest of 320 correct oracles was 7.2, and 12.7 with a block of one "
-         "row. A claim at one stage that is four times too large multiplies this by 64. One that is as near to its own "
-         "run as "
-         "the middle of most oracles is exempt: a sum that cancels grows in that run too.",
-         "the 28 stored oracles, 202 of oracles/soak.py (seeds from 41000), 90 with a block of one row"},
-    [DP_RULE_LINE_MAX] =
-        {"largest error out of line", 6.5,
-         "As for relative L2; the largest error of one run is one element's, so that luck varies more from stage to "
-         "stage: the largest ratio of correct oracles was 4.4 (6.1 with one row). ",
-         "the 28 stored oracles, 202 of oracles/soak.py (seeds from 41000), 90 with a block of one row"},
-    [DP_RULE_MIDDLE] = {"spread over the own run", 1.3,
-                        "The largest of eight draws exceeds the first by a factor of 1.2 in the middle of the stages "
-                        "of most oracles, and of 1.9 at most (3.2 with one row) where a few rows decide. Claims that "
-                        "are four times too large all over come to 4 at least.",
-                        "the 28 stored oracles, 202 of oracles/soak.py (seeds from 41000), 90 with a block of one row"},
-    [DP_RULE_MIDDLE_MAX] =
-        {"largest error over the own run", 1.85,
-         "As for relative L2, over the stages that are stored whole: the largest middle of correct oracles was 2.7 "
-         "(3.1 with one row).",
-         "the 28 stored oracles, 202 of oracles/soak.py (seeds from 41000), 90 with a block of one row"},
+         "around it, and growth is near 1: the middle of their product is 0.7. The largest of 2,000 correct oracles "
+         "was "
+         "5.3 with seven rows, 0.73 of the limit there; their tail, continued, reaches it in about one of 10^6 "
+         "oracles. "
+         "A claim at one stage that is four times too large multiplies it by 16. With fewer than two rows the own run "
+         "may be lucky by any factor, and the product is not judged.",
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+    [DP_RULE_UNEVEN] =
+        {"largest error over relative L2", 6.0,
+         "Errors are as uneven in one float32 run as in another, and about as uneven in bfloat16: the middle of the "
+         "ratio is 1. The largest of 2,000 correct oracles was 6.1 with two rows, 0.67 of the limit there, and 3.7 "
+         "with more; the tail reaches the limit in less than three of 10^6 oracles.",
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+    [DP_RULE_ALL_OVER] =
+        {"spread over the own run, all over", 3.8,
+         "The largest of eight draws exceeds the first by a factor of 1.1 at three of four stages in the middle of all "
+         "oracles, and by 2.2 at most, for one context row of hot features. Claims contain their own run, so that four "
+         "times the claims are 4 at least at every stage, whatever the luck. The tail reaches 3.8 in about one of 10^6 "
+         "oracles.",
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
 };
 
 const dp_rule *dp_rule_of(dp_rule_id id) { return &rules[id]; }
@@ -221,19 +231,9 @@ double dp_headroom(const dp_limit *limit, const dp_difference *difference) {
 
 bool dp_headroom_passes(double headroom) { return headroom >= dp_rule_value(DP_RULE_FAIL); }
 
-/* Stages of the bfloat16 run that are computed from ids which that run chose by itself. */
-static bool follows_choices(dflash_stage stage) {
-    return stage == DFLASH_STAGE_SELECT_SCORES || stage == DFLASH_STAGE_MARKOV_LOGITS ||
-           stage == DFLASH_STAGE_CONFIDENCE_RAW;
-}
-
-bool dp_runs_contradict(dflash_stage stage, const dp_difference *fine, const dp_difference *coarse,
-                        dp_contradiction *out) {
-    const double share = dp_rule_value(DP_RULE_SPREAD_SHARE), ceiling = dp_rule_value(DP_RULE_BF16_CEILING),
-                 peak = dp_rule_value(DP_RULE_PEAK_SHARE), limit = dp_rule_value(DP_RULE_BF16_LIMIT),
+bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, double ceiling, dp_contradiction *out) {
+    const double share = dp_rule_value(DP_RULE_SPREAD_SHARE), peak = dp_rule_value(DP_RULE_PEAK_SHARE),
                  rounding = dp_rule_value(DP_RULE_ROUNDING), largest = fine->largest_in_row;
-    *out = (dp_contradiction){.measure = "relative L2", .found = coarse->l2_rel, .allowed = limit, .coarse = true};
-    if (!follows_choices(stage) && !(coarse->l2_rel <= limit)) return true;
     *out = (dp_contradiction){.measure = "relative L2",
                               .found = fine->l2_rel,
                               .allowed = fmax(rounding, share * fmin(coarse->l2_rel, ceiling)),
@@ -241,7 +241,7 @@ bool dp_runs_contradict(dflash_stage stage, const dp_difference *fine, const dp_
     if (!(out->found <= out->allowed)) return true;
     *out = (dp_contradiction){.measure = "largest error relative to the row's rms",
                               .found = fine->max_rel,
-                              .allowed = fmax(rounding * largest, peak * fmin(coarse->max_rel, limit * largest)),
+                              .allowed = fmax(rounding * largest, peak * fmin(coarse->max_rel, largest)),
                               .share = peak};
     return !(out->found <= out->allowed);
 }

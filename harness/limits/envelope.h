@@ -31,13 +31,12 @@ typedef enum dp_rule_id {
     DP_RULE_RECORD_DIGITS, /* what the digits of the recorded spread leave out */
     DP_RULE_SAMPLED_OWN,   /* a sampled stage's own distance over its recorded spread */
     DP_RULE_PEAK,          /* largest error of a row over the root mean square of its errors */
-    DP_RULE_FEW_ROWS,      /* logarithm by which a ratio of spreads may scatter, of one row */
+    DP_RULE_FEW_ROWS,      /* logarithm of what a ratio of spreads seldom reaches, of one row */
     DP_RULE_GROWTH,        /* a stage's spread over what it inherits and what its operations cost */
-    DP_RULE_AMPLIFICATION, /* up to this the bfloat16 run's growth excuses that of the spread */
-    DP_RULE_LINE,          /* luck over that of the stages around, times the square of growth */
-    DP_RULE_LINE_MAX,      /* luck over that of the stages around, largest error */
-    DP_RULE_MIDDLE,        /* luck in the middle of all stages, relative L2 */
-    DP_RULE_MIDDLE_MAX,    /* the same, largest error */
+    DP_RULE_AMPLIFICATION, /* up to this the growth of one of the two runs excuses that of the spread */
+    DP_RULE_LINE,          /* luck over that of the stages around, times growth */
+    DP_RULE_UNEVEN,        /* largest error over relative L2, against what the runs show */
+    DP_RULE_ALL_OVER,      /* luck that three of four stages exceed, in either measure */
     DP_RULE_COUNT
 } dp_rule_id;
 
@@ -99,19 +98,17 @@ bool dp_headroom_passes(double headroom);
 #define DP_WARN_HEADROOM (dp_rule_value(DP_RULE_WARN))
 
 /*
- * Whether the reference's own runs of a stage may make a limit: NULL, or what contradicts what. `fine` is the float32
+ * Whether the reference's own runs of a stage may make a limit: false, or what contradicts what. `fine` is the float32
  * run, `coarse` the bfloat16 run, both against float64. The float32 run must lie within one rounding of the truth or
  * a share of the bfloat16 run's distance (DP_RULE_SPREAD_SHARE, DP_RULE_PEAK_SHARE); that distance counts up to
- * DP_RULE_BF16_CEILING, so that a bfloat16 run that is wrong widens little. The table of frequencies has a check of its
- * own (reference_spread.h), and what the claims are held against beside the bfloat16 run is spread.h.
+ * `ceiling` (dp_spread_ceiling), so that a bfloat16 run that is wrong widens little. The table of frequencies has a
+ * check of its own (reference_spread.h), and what the claims are held against beside the bfloat16 run is spread.h.
  */
 typedef struct dp_contradiction {
     const char *measure; /* "relative L2" or "largest error relative to the row's rms" */
     double found, allowed;
     double share; /* of the bfloat16 run's distance, where that is what allows */
-    bool coarse;  /* it is the bfloat16 run that is wrong */
 } dp_contradiction;
-bool dp_runs_contradict(dflash_stage stage, const dp_difference *fine, const dp_difference *coarse,
-                        dp_contradiction *out);
+bool dp_runs_contradict(const dp_difference *fine, const dp_difference *coarse, double ceiling, dp_contradiction *out);
 
 #endif

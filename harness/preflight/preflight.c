@@ -161,7 +161,7 @@ static dflash_status check_stage_list(const dp_preflight *a, dflash_error *err) 
  */
 static dflash_status check_sketch(const dp_preflight *a, const dp_stage_spec *spec, dp_difference *fine,
                                   dp_difference *coarse, dp_difference *sketch, dp_spread *spread, double *most_in_row,
-                                  dflash_error *err) {
+                                  double ceiling, dflash_error *err) {
     dp_difference half;
     dp_contradiction wrong;
     TRY(dp_sketch_check(a->oracle, spec, err));
@@ -169,17 +169,17 @@ static dflash_status check_sketch(const dp_preflight *a, const dp_stage_spec *sp
     fine->l2_rel = sketch->l2_rel;
     coarse->l2_rel = half.l2_rel;
     coarse->rows = half.rows;
+    spread->own_rows = sketch->rows;
     fine->largest_in_row = fmax(fine->largest_in_row, 1.0); /* its row's largest element has its rms at least, */
     *most_in_row = sqrt((double)dp_row_length(spec->stage, spec->rank, spec->dim)); /* and its norm at most */
     /* The largest of a few samples is not the stage's, which `fine` counts: that follows from the row's own error. */
     coarse->max_rel = fmax(coarse->max_rel, fmin(dp_rule_value(DP_RULE_PEAK), *most_in_row) * half.max_rel);
-    if (!dp_runs_contradict(spec->stage, sketch, &half, &wrong)) return DFLASH_OK;
+    if (!dp_runs_contradict(sketch, &half, ceiling, &wrong)) return DFLASH_OK;
     return df_fail(
-        err, DFLASH_ERR_REFUSED, wrong.coarse ? "oracle.bfloat16" : "oracle.bracket",
-        "Stage %s of %s: the sketches of the reference's %s and float64 runs are %.3g (%s) apart: expected at "
+        err, DFLASH_ERR_REFUSED, "oracle.bracket",
+        "Stage %s of %s: the sketches of the reference's float32 and float64 runs are %.3g (%s) apart: expected at "
         "most %.3g. One of them is not of its run. Generate the oracle again.",
-        spec->name, dp_oracle_path(a->oracle), wrong.coarse ? "bfloat16" : "float32", wrong.found, wrong.measure,
-        wrong.allowed);
+        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
 }
 
 /*
@@ -188,7 +188,8 @@ static dflash_status check_sketch(const dp_preflight *a, const dp_stage_spec *sp
  * The distance is kept: the limits are made of it.
  */
 static dflash_status check_reference_spread(const dp_preflight *a, const dp_stage_spec *spec, dp_difference *fine,
-                                            dp_difference *sketch, dp_spread *spread, dflash_error *err) {
+                                            dp_difference *sketch, dp_spread *spread, double ceiling,
+                                            dflash_error *err) {
     dp_array truth = {.value = NULL}, bf16 = {.value = NULL};
     dp_difference coarse, judged;
     dp_contradiction wrong;
@@ -199,29 +200,21 @@ static dflash_status check_reference_spread(const dp_preflight *a, const dp_stag
     if (status == DFLASH_OK) status = dp_compare(bf16.value, &truth, row, &coarse, err);
     double most_in_row = status == DFLASH_OK ? fine->largest_in_row : 0.0;
     if (status == DFLASH_OK && truth.rms != NULL)
-        status = check_sketch(a, spec, fine, &coarse, sketch, spread, &most_in_row, err);
+        status = check_sketch(a, spec, fine, &coarse, sketch, spread, &most_in_row, ceiling, err);
     judged = *fine; /* what is claimed of the elements that are not seen may lie at their largest */
     judged.largest_in_row = most_in_row;
     if (status == DFLASH_OK) spread->coarse = (dp_distance){coarse.l2_rel, coarse.max_rel};
     if (status == DFLASH_OK) spread->rows = coarse.rows;
     if (status == DFLASH_OK && spec->stage == DFLASH_STAGE_ROPE_INV_FREQ)
         status = dp_reference_spread_frequencies(a->oracle, &a->config.rope, spec, &truth, err);
-    else if (status == DFLASH_OK && dp_runs_contradict(spec->stage, &judged, &coarse, &wrong)) {
-        if (wrong.coarse)
-            status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.bfloat16",
-                             "Stage %s of %s: the reference's bfloat16 run is %.3g (%s) from its float64 run: expected "
-                             "at most %g, the error of answering zero. One of the two runs is of something else. "
-                             "Generate the oracle again.",
-                             spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed);
-        else
-            status =
-                df_fail(err, DFLASH_ERR_REFUSED, "oracle.bracket",
-                        "Stage %s of %s: the reference's float32 runs are %.3g (%s) from its float64 run: expected "
-                        "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
-                        "largest). One of the runs is wrong, and a limit made of them would let anything pass. "
-                        "Generate the oracle again.",
-                        spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed, wrong.share,
-                        coarse.l2_rel, coarse.max_rel);
+    else if (status == DFLASH_OK && dp_runs_contradict(&judged, &coarse, ceiling, &wrong)) {
+        status = df_fail(err, DFLASH_ERR_REFUSED, "oracle.bracket",
+                         "Stage %s of %s: the reference's float32 runs are %.3g (%s) from its float64 run: expected "
+                         "at most %.3g, one float32 rounding or %g of the bfloat16 run's distance (%.3g L2, %.3g "
+                         "largest). One of the runs is wrong, and a limit made of them would let anything pass. "
+                         "Generate the oracle again.",
+                         spec->name, dp_oracle_path(a->oracle), wrong.found, wrong.measure, wrong.allowed, wrong.share,
+                         coarse.l2_rel, coarse.max_rel);
     }
     dp_array_release(&truth);
     dp_array_release(&bf16);
@@ -257,7 +250,8 @@ dflash_status dp_preflight_spreads(dp_preflight *a, dflash_error *err) {
     for (int i = 0; status == DFLASH_OK && i < a->stages.count; i++) {
         const dp_stage_spec *spec = &a->stages.spec[i];
         status = spec->exact ? check_integers(a, spec, err)
-                             : check_reference_spread(a, spec, &a->reference_spread[i], &a->sketch[i], &spread[i], err);
+                             : check_reference_spread(a, spec, &a->reference_spread[i], &a->sketch[i], &spread[i],
+                                                      dp_spread_ceiling(&a->config, &a->stages, spread, i), err);
     }
     if (status == DFLASH_OK) status = dp_spread_check(dp_oracle_path(a->oracle), &a->config, &a->stages, spread, err);
     free(spread);

@@ -40,6 +40,7 @@ dflash_status dp_reference_spread_measure(const dp_oracle *oracle, const dp_stag
     if (status == DFLASH_OK) {
         *spread = (dp_spread){.own = {out->l2_rel, out->max_rel},
                               .claimed = {largest[0], largest[1]},
+                              .own_rows = out->rows,
                               .row = dp_largest_row(truth, row),
                               .whole = truth->count == truth->total,
                               .measured = true};

@@ -21,7 +21,8 @@ typedef struct dp_spread {
     dp_distance own;     /* its float32 run, as measured */
     dp_distance claimed; /* the largest of its float32 orders, that run included, as the oracle records it */
     dp_distance coarse;  /* its bfloat16 run */
-    double rows;         /* how many rows decide the distance of its bfloat16 run (compare.h) */
+    double own_rows;     /* how many rows decide the distance of its float32 run (compare.h) */
+    double rows;         /* the same of its bfloat16 run */
     double row;          /* rms of the largest row of its float64 run */
     bool whole;          /* every element of the stage is stored: measured and recorded are of the same elements */
     bool measured;       /* false: integers, which have no spread */

@@ -11,11 +11,12 @@
 /* One stage's claim and what is around it. `luck` is the claim over the own run's distance, both raised to one
  * rounding: how lucky that run was, or how large the claim is. */
 typedef struct course {
-    dp_distance luck, around; /* around: the largest luck of the stages next to it; 1 where there is none */
-    double inherited;         /* the largest claim of the stages that it is computed from, relative L2 */
-    double inherited_peak;    /* the same, largest error */
-    double inherited_coarse;  /* the same of the bfloat16 run's distances, relative L2 */
-    double amplification;     /* the most that the bfloat16 run's growth excuses */
+    double luck, around;     /* relative L2; around: the largest luck of the stages next to it, 1 without any */
+    double inherited;        /* the largest claim of the stages that it is computed from, relative L2 */
+    double inherited_peak;   /* the same, largest error */
+    double inherited_own;    /* the same of the float32 run's distances, relative L2 */
+    double inherited_coarse; /* and of the bfloat16 run's */
+    double amplification;    /* the most that the growth of one of the two runs excuses */
 } course;
 
 typedef struct subject {
@@ -50,10 +51,11 @@ static void join(const subject *s, int to, dflash_stage from, int layer) {
     const ptrdiff_t at = spec - s->stages->spec;
     if (!s->spread[at].measured) return;
     course *a = &s->course[at], *b = &s->course[to];
-    a->around = (dp_distance){largest(a->around.l2, b->luck.l2), largest(a->around.max, b->luck.max)};
-    b->around = (dp_distance){largest(b->around.l2, a->luck.l2), largest(b->around.max, a->luck.max)};
+    a->around = largest(a->around, b->luck);
+    b->around = largest(b->around, a->luck);
     b->inherited = largest(b->inherited, s->spread[at].claimed.l2);
     b->inherited_peak = largest(b->inherited_peak, s->spread[at].claimed.max);
+    b->inherited_own = largest(b->inherited_own, s->spread[at].own.l2);
     b->inherited_coarse = largest(b->inherited_coarse, s->spread[at].coarse.l2);
 }
 
@@ -77,9 +79,7 @@ static double amplification(const subject *s, const dp_stage_spec *spec) {
 
 static void follow(const subject *s) {
     for (int i = 0; i < s->stages->count; i++)
-        s->course[i] = (course){.luck = {over(s->spread[i].claimed.l2, s->spread[i].own.l2),
-                                         over(s->spread[i].claimed.max, s->spread[i].own.max)},
-                                .around = {1.0, 1.0}};
+        s->course[i] = (course){.luck = over(s->spread[i].claimed.l2, s->spread[i].own.l2), .around = 1.0};
     for (int i = 0; i < s->stages->count; i++) {
         const dp_stage_spec *spec = &s->stages->spec[i];
         if (!s->spread[i].measured || is_table(spec->stage)) continue;
@@ -93,28 +93,51 @@ static void follow(const subject *s) {
 }
 
 /*
- * How many times what it inherits and what its operations cost a stage's spread is. Where the bfloat16 run grows too,
- * the stage amplifies (a difference of large numbers, large scores), which counts up to what it can amplify by; beyond
- * DP_RULE_BF16_CEILING that run has no bits left to tell by how much. A norm
- * makes all rows equally large: where the error lies in small rows, its relative L2 grows up to the error of such a
- * row, of which the largest element is known.
+ * What excuses growth: a stage that amplifies (a difference of large numbers, large scores) does so in every run, and
+ * the growth of the float32 and of the bfloat16 run shows it. One of them alone counts up to what the stage can amplify
+ * by, both together up to that once more where the stage is stored whole, so that its float32 run is held against its
+ * formula (float32_run.h). Beyond DP_RULE_BF16_CEILING the bfloat16 run has no bits left to tell by how much.
  */
+static double excuse(const subject *s, int i) {
+    const course *c = &s->course[i];
+    const dp_distance *coarse = &s->spread[i].coarse;
+    const double any = dp_rule_value(DP_RULE_AMPLIFICATION);
+    if (!(c->inherited > 0.0)) return 1.0;
+    const double fine = s->spread[i].own.l2 / hypot(c->inherited_own, dp_own_cost(&s->stages->spec[i]).l2);
+    const double half = coarse->l2 > dp_rule_value(DP_RULE_BF16_CEILING)
+                            ? INFINITY
+                            : coarse->l2 / largest(c->inherited_coarse, dp_rule_value(DP_RULE_BF16_ROUNDING));
+    const double alone = fmin(largest(fine, half), c->amplification);
+    const double both = s->spread[i].whole ? fmin(fmin(fine, half), any * any) : 1.0;
+    return largest(1.0, largest(alone, both));
+}
+
+/* How many times what it inherits and what its operations cost a stage's spread is. A norm makes all rows equally
+ * large: where the error lies in small rows, its relative L2 grows up to the error of such a row, of which the largest
+ * element is known. */
 static double growth(const subject *s, int i) {
     const course *c = &s->course[i];
     const dp_stage_spec *spec = &s->stages->spec[i];
-    const double coarse = s->spread[i].coarse.l2;
-    const bool saturated = coarse > dp_rule_value(DP_RULE_BF16_CEILING);
-    const double amplified =
-        saturated ? c->amplification : coarse / largest(c->inherited_coarse, dp_rule_value(DP_RULE_BF16_ROUNDING));
-    const double excuse = c->inherited > 0.0 ? fmin(largest(amplified, 1.0), c->amplification) : 1.0;
-    const double explained = hypot(c->inherited, dp_own_cost(spec).l2) * excuse;
+    const double explained = hypot(c->inherited, dp_own_cost(spec).l2) * excuse(s, i);
     const double of_a_row = dp_is_norm(spec->stage) ? c->inherited_peak / dp_rule_value(DP_RULE_PEAK) : 0.0;
     return s->spread[i].claimed.l2 / largest(explained, of_a_row);
 }
 
-/* How much further than of many rows a ratio of spreads may lie of these: its logarithm scatters as the inverse root of
- * their number, because errors that a norm hands to a whole row are one draw. `power`: of ratios in the product. */
-static double few_rows(double rows, double power) { return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / sqrt(rows)); }
+/* Largest error over relative L2: how uneven errors are. The bfloat16 run, whose errors are as uneven, excuses as much
+ * as its growth does. */
+static double unevenness(const subject *s, int i) {
+    const dp_spread *spread = &s->spread[i];
+    const double least = dp_rule_value(DP_RULE_ROUNDING);
+    const double own = largest(spread->own.max, least) / largest(spread->own.l2, least);
+    const double half = spread->coarse.l2 > 0.0 ? spread->coarse.max / spread->coarse.l2 : 0.0;
+    const double expected = largest(own, fmin(half, own * dp_rule_value(DP_RULE_AMPLIFICATION)));
+    return largest(spread->claimed.max, least) / largest(spread->claimed.l2, least) / expected;
+}
+
+/* How much further than of many rows a ratio of spreads may lie where few rows decide. With G independent errors the
+ * first of eight runs is t times luckier than another with a chance that falls as t^-G, so the logarithm of what a
+ * correct oracle seldom reaches goes with 1 / G. `power`: of such ratios in the product. */
+static double few_rows(double rows, double power) { return exp(power * dp_rule_value(DP_RULE_FEW_ROWS) / rows); }
 
 /* Rows that can have errors of their own. Until attention, a row of the first layer is that of its token, the first or
  * a mask; a convolution of k rows also sees how far the first is, up to k. */
@@ -127,6 +150,13 @@ static int64_t distinct_rows(const subject *s, int i) {
     if (spec->layer != 0 || !(norm || query)) return rows;
     const int64_t tokens = query && kernel > 1 ? kernel + 1 : 2;
     return rows < tokens ? rows : tokens;
+}
+
+/* Where a model amplifies, the errors of some rows outweigh the others' in every precision: how many decide is seen in
+ * both runs. */
+static double deciding_rows(const subject *s, int i) {
+    const dp_spread *spread = &s->spread[i];
+    return largest(fmin((double)distinct_rows(s, i), fmin(spread->own_rows, spread->rows)), 1.0);
 }
 
 /* ---- What is refused -----------------------------------------------------------------------------------------------
@@ -161,25 +191,44 @@ static dflash_status check_own(const subject *s, int i) {
     return DFLASH_OK;
 }
 
+/* Stages of the bfloat16 run that are computed from ids which that run chose by itself. */
+static bool follows_choices(dflash_stage stage) {
+    return stage == DFLASH_STAGE_SELECT_SCORES || stage == DFLASH_STAGE_MARKOV_LOGITS ||
+           stage == DFLASH_STAGE_CONFIDENCE_RAW;
+}
+
+/* A stage of the bfloat16 run whose operands are right is far from the truth only when it computed something else.
+ * Where they are lost already (hot weights, a chaotic drafter) its size may be any. */
+static dflash_status check_coarse(const subject *s, int i) {
+    const dp_stage_spec *spec = &s->stages->spec[i];
+    const double found = s->spread[i].coarse.l2, most = dp_rule_value(DP_RULE_BF16_LIMIT);
+    if (found <= most || follows_choices(spec->stage)) return DFLASH_OK;
+    if (s->course[i].inherited_coarse > dp_rule_value(DP_RULE_BF16_CEILING)) return DFLASH_OK;
+    return df_fail(s->err, DFLASH_ERR_REFUSED, "oracle.bfloat16",
+                   "Stage %s of %s: the reference's bfloat16 run is %.3g (relative L2) from its float64 run, and what "
+                   "it is computed from at most %.3g: expected at most %g, the error of answering zero. One of the two "
+                   "runs is of something else. Generate the oracle again.",
+                   spec->name, s->path, found, s->course[i].inherited_coarse, most);
+}
+
+/* Of one row or two the own run may be lucky by any factor: there growth alone judges. */
 static dflash_status check_course(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
     const course *c = &s->course[i];
-    const double rows = (double)distinct_rows(s, i);
+    const double rows = deciding_rows(s, i);
     const double grown = growth(s, i), most = dp_rule_value(DP_RULE_GROWTH) * few_rows(rows, 0.5);
     if (grown > most)
         return refuse(s, i, l2_text, spread->claimed.l2,
                       "what it is computed from and what its own operations round explain less",
                       spread->claimed.l2 / grown * most);
-    const double line = c->luck.l2 / c->around.l2 * grown * grown,
-                 straight = dp_rule_value(DP_RULE_LINE) * few_rows(rows, 2.0);
-    /* A claim as near to its own run as most are is out of no line: a sum that cancels costs that run as much. */
-    if (line > straight && c->luck.l2 > dp_rule_value(DP_RULE_MIDDLE))
+    const double line = c->luck / c->around * grown, straight = dp_rule_value(DP_RULE_LINE) * few_rows(rows, 1.0);
+    if (rows >= 2.0 && line > straight)
         return refuse(s, i, l2_text, spread->claimed.l2, "neither the stages around it nor its own run come near",
-                      spread->claimed.l2 * cbrt(straight / line));
-    const double peak = c->luck.max / c->around.max, flat = dp_rule_value(DP_RULE_LINE_MAX) * few_rows(rows, 0.5);
-    if (spread->whole && peak > flat)
-        return refuse(s, i, max_text, spread->claimed.max, "neither the stages around it nor its own run come near",
-                      spread->claimed.max * flat / peak);
+                      spread->claimed.l2 * sqrt(straight / line));
+    const double uneven = unevenness(s, i), most_uneven = dp_rule_value(DP_RULE_UNEVEN) * few_rows(rows, 0.5);
+    if (spread->whole && uneven > most_uneven)
+        return refuse(s, i, max_text, spread->claimed.max, "errors of this relative L2 are not as uneven in any run",
+                      spread->claimed.max / uneven * most_uneven);
     return DFLASH_OK;
 }
 
@@ -188,67 +237,44 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double middle(double *value, int count) {
-    qsort(value, (size_t)count, sizeof *value, by_value);
-    return value[count / 2];
-}
-
-/* Stages with a row for each token of the context, which differ from each other as the equal masks of a block do not.
- */
-static bool of_context(dflash_stage stage) {
-    return stage == DFLASH_STAGE_CTX_FC || stage == DFLASH_STAGE_CTX_FEATURES || stage == DFLASH_STAGE_ATTN_K_PROJ ||
-           stage == DFLASH_STAGE_ATTN_V || stage == DFLASH_STAGE_ATTN_K_NORM || stage == DFLASH_STAGE_ATTN_K_ROPE ||
-           dp_is_cache(stage);
-}
-
-/* Where a model amplifies, the errors of some rows outweigh the others' in every precision. A ratio of neighbours has
- * them in both its spreads; luck has them alone, and the bfloat16 run shows how many they are. */
-static double deciding_rows(const subject *s, int i) {
-    return fmin((double)distinct_rows(s, i), largest(s->spread[i].rows, 1.0));
-}
-
-typedef struct half {
-    double found, most;
-    int count;
-} half;
-
-/* The middle of the luck of the context's stages or of the others, in the L2 measure, or of those that are stored whole
- * in the other, and what it may be for the rows that most of them have. A few stages, residuals of one run, are one
- * draw: the largest errors have a middle where more than half of the stages are stored whole. */
-static half middle_of(const subject *s, bool max, bool context, double *luck, double *few) {
+/* Three of four stages have at least this luck; 0 where less than half of all stages have one that is known. The
+ * largest errors of a sampled stage are not seen. A claim contains its own run, so that claims of four times are four
+ * times that run at least, however lucky it was. */
+static double lower_quarter(const subject *s, bool max, double *luck) {
     int count = 0, all = 0;
     for (int i = 0; i < s->stages->count; i++) {
-        const dflash_stage stage = s->stages->spec[i].stage;
-        if (!s->spread[i].measured || is_table(stage) || of_context(stage) != context) continue;
+        const dp_spread *spread = &s->spread[i];
+        if (!spread->measured || is_table(s->stages->spec[i].stage)) continue;
         all++;
-        if (max && !s->spread[i].whole) continue;
-        few[count] = few_rows(deciding_rows(s, i), 1.0);
-        luck[count] = max ? s->course[i].luck.max : s->course[i].luck.l2;
-        count++;
+        if (max && !spread->whole) continue;
+        luck[count++] = max ? over(spread->claimed.max, spread->own.max) : s->course[i].luck;
     }
-    if (2 * count <= all) return (half){.count = 0};
-    const double rule = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE);
-    return (half){middle(luck, count), rule * middle(few, count), count};
+    if (2 * count <= all) return 0.0;
+    qsort(luck, (size_t)count, sizeof *luck, by_value);
+    return luck[count / 4]; /* a quarter */
 }
 
-/* A block's rows share the luck of its two tokens, the first and the mask, through all layers; the context's rows all
- * read the same features. So one half alone is refused where two rows would be, and both together where the mean of
- * their logarithms lies beyond what their rows explain. */
-static dflash_status check_middle(const subject *s, bool max, double *luck, double *few) {
-    const half block = middle_of(s, max, false, luck, few), context = middle_of(s, max, true, luck, few);
-    if (block.count == 0 || context.count == 0) return DFLASH_OK;
-    const bool further = block.found / block.most > context.found / context.most;
-    const half *worse = further ? &block : &context, *better = further ? &context : &block;
-    const double two = dp_rule_value(max ? DP_RULE_MIDDLE_MAX : DP_RULE_MIDDLE) * few_rows(2.0, 1.0);
-    const double most = fmin(largest(two, worse->most), worse->most * better->most / better->found);
-    if (worse->found <= most) return DFLASH_OK;
+static dflash_status check_all(const subject *s, bool max, double *luck) {
+    const double found = lower_quarter(s, max, luck), most = dp_rule_value(DP_RULE_ALL_OVER);
+    if (found <= most) return DFLASH_OK;
     return df_fail(s->err, DFLASH_ERR_REFUSED, "oracle.spread",
-                   "The record float32_orders of %s claims spreads that are %.3g times the distance of the reference's "
-                   "own float32 run (%s) in the middle of the %d stages of the %s, and %.3g times in that of the other "
-                   "%d: expected at most %.3g. Limits made of these claims would let errors pass that are no rounding. "
-                   "Generate the oracle again.",
-                   s->path, worse->found, max ? max_text : l2_text, worse->count, further ? "block" : "context",
-                   better->found, better->count, most);
+                   "The record float32_orders of %s claims spreads that are at least %.3g times the distance of the "
+                   "reference's own float32 run (%s) at three of four stages: expected at most %.3g. Limits made of "
+                   "these claims would let errors pass that are no rounding. Generate the oracle again.",
+                   s->path, found, max ? max_text : l2_text, most);
+}
+
+double dp_spread_ceiling(const dflash_config *config, const dp_stage_set *stages, const dp_spread *spread, int at) {
+    const double ceiling = dp_rule_value(DP_RULE_BF16_CEILING);
+    const dp_references from = dp_stage_inputs(config, true, stages->spec[at].stage, stages->spec[at].layer);
+    for (int r = 0; r < from.count; r++) {
+        char name[DFLASH_STAGE_NAME_MAX];
+        if ((int)from.item[r].stage >= DFLASH_STAGE_COUNT || is_table(from.item[r].stage)) continue;
+        dflash_stage_name(from.item[r].stage, from.item[r].layer, name);
+        const dp_stage_spec *spec = dp_stage_set_find(stages, name);
+        if (spec != NULL && spread[spec - stages->spec].coarse.l2 > ceiling) return dp_rule_value(DP_RULE_BF16_LIMIT);
+    }
+    return ceiling;
 }
 
 dflash_status dp_spread_check(const char *path, const dflash_config *config, const dp_stage_set *stages,
@@ -256,18 +282,20 @@ dflash_status dp_spread_check(const char *path, const dflash_config *config, con
     const size_t count = (size_t)stages->count;
     subject s = {.path = path, .stages = stages, .spread = spread, .config = config, .err = err};
     s.course = calloc(count, sizeof *s.course);
-    double *value = calloc(2 * count, sizeof *value);
-    dflash_status status = s.course != NULL && value != NULL
+    double *luck = calloc(count, sizeof *luck);
+    dflash_status status = s.course != NULL && luck != NULL
                                ? DFLASH_OK
                                : df_fail_memory(err, "the course of the spread", count * sizeof *s.course);
     for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
         if (spread[i].measured) status = check_own(&s, i);
     if (status == DFLASH_OK) follow(&s);
     for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
+        if (spread[i].measured) status = check_coarse(&s, i);
+    for (int i = 0; status == DFLASH_OK && i < stages->count; i++)
         if (spread[i].measured && !is_table(stages->spec[i].stage)) status = check_course(&s, i);
-    if (status == DFLASH_OK) status = check_middle(&s, false, value, value + count);
-    if (status == DFLASH_OK) status = check_middle(&s, true, value, value + count);
+    if (status == DFLASH_OK) status = check_all(&s, false, luck);
+    if (status == DFLASH_OK) status = check_all(&s, true, luck);
     free(s.course);
-    free(value);
+    free(luck);
     return status;
 }

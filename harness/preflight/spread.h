@@ -11,16 +11,23 @@
 #include "preflight/reference_spread.h"
 
 /*
- * spread[stages->count], in the order of the stages. Refused ("oracle.spread") is a claim that is
+ * spread[stages->count], in the order of the stages. Refused ("oracle.bfloat16") is a stage of the bfloat16 run that is
+ * lost (DP_RULE_BF16_LIMIT) where its operands are not, and ("oracle.spread") a claim that is
  * - smaller than the distance of the run that it includes, the reference's own,
  * - another than that distance at a table, which no order of sums changes,
  * - larger than what the stages before it and the stage's own operations explain (growth),
- * - larger against the own run than at all stages around it, and grown there (out of line),
- * - larger against the own run all over.
- * The bfloat16 run says how much a stage amplifies; what that can excuse is limited (of attention by the largest score
- * that its operands allow), so that it is not the only yardstick. `path` names the oracle in messages.
+ * - larger against the own run than at the stages around it, and grown there (out of line); of one row or two, whose
+ *   luck nothing tells, growth judges alone,
+ * - in the largest error larger than its relative L2 allows (uneven),
+ * - four times the own run's distance at three of four stages (all over).
+ * Both runs say how much a stage amplifies and how many rows decide; what that can excuse is limited (of attention by
+ * the largest score that its operands allow). `path` names the oracle in messages.
  */
 dflash_status dp_spread_check(const char *path, const dflash_config *config, const dp_stage_set *stages,
                               const dp_spread *spread, dflash_error *err);
+
+/* Up to what distance the bfloat16 run counts at stage number `at`: DP_RULE_BF16_CEILING, or DP_RULE_BF16_LIMIT where
+ * one of the stages that it is computed from, which `spread` knows already, is beyond the ceiling itself. */
+double dp_spread_ceiling(const dflash_config *config, const dp_stage_set *stages, const dp_spread *spread, int at);
 
 #endif

@@ -349,6 +349,38 @@ START_TEST(a_gate_that_nothing_is_known_of_still_lies_between_0_and_1) {
 }
 END_TEST
 
+/* Mean square of the rounding of x times `factor`, in half units, over float32 numbers x in [1, end). */
+static double product_square(float factor, double end) {
+    double sum = 0.0;
+    int count = 0;
+    for (uint32_t bits = 0x3f800000; (double)df_bits_to_f32(bits) < end; bits += 37, count++) {
+        const double exact = (double)df_bits_to_f32(bits) * (double)factor, half = ldexp(1.0, ilogb(exact) - 24);
+        const double error = ((double)(float)exact - exact) / half;
+        sum += error * error;
+    }
+    return sum / count;
+}
+
+START_TEST(a_factor_of_few_bits_rounds_less_evenly_and_is_allowed_that) {
+    static const struct {
+        float factor;
+        double end; /* of the numbers that lose one bit less */
+    } cases[] = {{0.75f, 4.0 / 3.0}, {1.5f, 4.0 / 3.0}, {1.25f, 1.6}, {0.875f, 8.0 / 7.0}, {1.1875f, 1.6}, {0.1f, 2.0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const double most = dp_factor_square((double)cases[i].factor);
+        const double all = product_square(cases[i].factor, 2.0), few = product_square(cases[i].factor, cases[i].end);
+        ck_assert_msg(all <= 1.01 * most && few <= 1.01 * most && few >= 0.97 * most, "%g: %g and %g of %g",
+                      (double)cases[i].factor, all, few, most);
+    }
+    ck_assert(dp_factor_square(0.75) == DP_ADDITION_SQUARE);
+    ck_assert(dp_factor_square(0.5) == DP_ROUNDING_SQUARE);
+    const dp_class_model exact = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
+    const dp_approx x = dp_exactly(1.1);
+    ck_assert(dp_scale(&exact, x, 0.75).variance > dp_mul(&exact, x, dp_constant(&exact, 0.75)).variance);
+    ck_assert(dp_scale(&exact, x, 0.75).error == dp_mul(&exact, x, dp_constant(&exact, 0.75)).error);
+}
+END_TEST
+
 START_TEST(a_bound_that_is_not_finite_is_no_pass) {
     const dp_array array = {.rank = 1, .dim = {2}, .total = 2, .stride = 1, .count = 2};
     const dp_class_model exact = dp_class_model_of(DFLASH_BACKEND_CPU, DFLASH_CLASS_EXACT, DFLASH_PRODUCTS_F32);
@@ -378,6 +410,7 @@ Suite *suite_bounds(void) {
     tcase_add_loop_test(tests, a_sum_of_rounded_operands_lies_within_its_bound_whatever_their_size, 0, 2);
     tcase_add_test(tests, narrow_operands_and_unknown_orders_widen_a_bound);
     tcase_add_test(tests, a_gate_that_nothing_is_known_of_still_lies_between_0_and_1);
+    tcase_add_test(tests, a_factor_of_few_bits_rounds_less_evenly_and_is_allowed_that);
     tcase_add_test(tests, a_bound_that_is_not_finite_is_no_pass);
     tcase_add_test(tests, a_product_that_underflows_is_covered);
     suite_add_tcase(suite, tests);

@@ -60,7 +60,7 @@ START_TEST(a_sketch_that_contradicts_its_oracle_is_refused) {
         {"sketch/float64", EACH - 1, 1.01, 0.0, "provenance.orders", "layers.0.mlp.norm#sketch"},
         {"sketch/float64", 2 * EACH, 1.0, 1.0, "provenance.orders", "layers.0.mlp.norm#sketch"},
         {"sketch/float32", 2 * EACH + 3, 1.0, 1.0, "provenance.orders", "layers.0.mlp.norm#sketch"},
-        {"sketch/bfloat16", 0, 1.0, 1e4, "oracle.bfloat16", "sketches"},
+        {"sketch/bfloat16", 0, 1.0, 1e4, "oracle.bfloat16", "bfloat16 run"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char object[96];

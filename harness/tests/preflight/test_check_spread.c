@@ -75,7 +75,7 @@ static const struct {
     const char *fixture, *oracle, *stage;
 } claims[] = {{"tiny-plain", "tiny-plain", "layers.1.mlp.down"},
               {"tiny-plain", "tiny-plain", "final"},
-              {"tiny-hot", "tiny-hot", "layers.2.attn.o_proj"},
+              {"tiny-hot", "tiny-hot", "layers.1.mlp.up"},
               {"tiny-dflash2", "tiny-dflash2", "logits"},
               {"tiny-dspark", "tiny-dspark", "layers.0.mlp.down"},
               {"tiny-dspark-gated", "tiny-dspark-gated", "layers.0.mlp.norm"},
@@ -181,7 +181,7 @@ START_TEST(a_bfloat16_run_that_was_moved_too_excuses_no_float32_run) {
     free(bits);
     scale_run(DP_RUN_F32, moved, 1.0 + 3e-5);
     claim(moved, 3.2e-5, 2e-4);
-    scratch_expect_stop(DP_REFUSED, "oracle.spread", moved, "explain less", NULL);
+    scratch_expect_stop(DP_REFUSED, "oracle.float32", moved, "does not follow", NULL);
 }
 END_TEST
 
