@@ -117,8 +117,10 @@ static const dp_rule rules[DP_RULE_COUNT] = {
          "was "
          "5.3 with seven rows, 0.73 of the limit there; their tail, continued, reaches it in about one of 10^6 "
          "oracles. "
-         "A claim at one stage that is four times too large multiplies it by 16. With fewer than two rows the own run "
-         "may be lucky by any factor, and the product is not judged.",
+         "A claim at one stage that is four times too large multiplies it by 16, so that it is refused where many rows "
+         "decide. "
+         "Below two rows both factors scatter: there one that is 17 times too large is refused at most stages, one of "
+         "4 at few.",
          "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
     [DP_RULE_UNEVEN] =
         {"largest error over relative L2", 6.0,
