@@ -115,10 +115,12 @@ static const dp_rule rules[DP_RULE_COUNT] = {
          "The runs are followed through all stages, so what the own run was lucky by at one it is lucky by at those "
          "around it, and growth is near 1: the middle of their product is 0.7. The largest of 2,000 correct oracles "
          "was "
-         "5.3 with seven rows, 0.73 of the limit there; their tail, continued, reaches it in about one of 10^6 "
-         "oracles. "
-         "A claim at one stage that is four times too large multiplies it by 16. With fewer than two rows the own run "
-         "may be lucky by any factor, and the product is not judged.",
+         "5.3 with seven rows, 0.73 of the limit there; the tail, continued, reaches it in 3 of "
+         "10^5 oracles (even seeds) or 4 of 10^7 (odd). "
+         "A claim at one stage that is four times too large multiplies it by 16, so that it is refused where many rows "
+         "decide. "
+         "Below two rows both factors scatter: there one that is 17 times too large is refused at most stages, one of "
+         "4 at few.",
          "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
     [DP_RULE_UNEVEN] =
         {"largest error over relative L2", 6.0,

@@ -211,7 +211,7 @@ static dflash_status check_coarse(const subject *s, int i) {
                    spec->name, s->path, found, s->course[i].inherited_coarse, most);
 }
 
-/* Of one row or two the own run may be lucky by any factor: there growth alone judges. */
+/* Where fewer than two rows decide, growth scatters too. */
 static dflash_status check_course(const subject *s, int i) {
     const dp_spread *spread = &s->spread[i];
     const course *c = &s->course[i];
@@ -221,8 +221,9 @@ static dflash_status check_course(const subject *s, int i) {
         return refuse(s, i, l2_text, spread->claimed.l2,
                       "what it is computed from and what its own operations round explain less",
                       spread->claimed.l2 / grown * most);
-    const double line = c->luck / c->around * grown, straight = dp_rule_value(DP_RULE_LINE) * few_rows(rows, 1.0);
-    if (rows >= 2.0 && line > straight)
+    const double line = c->luck / c->around * grown,
+                 straight = dp_rule_value(DP_RULE_LINE) * few_rows(rows, rows < 2.0 ? 1.5 : 1.0 /* powers */);
+    if (line > straight)
         return refuse(s, i, l2_text, spread->claimed.l2, "neither the stages around it nor its own run come near",
                       spread->claimed.l2 * sqrt(straight / line));
     const double uneven = unevenness(s, i), most_uneven = dp_rule_value(DP_RULE_UNEVEN) * few_rows(rows, 0.5);

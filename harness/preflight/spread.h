@@ -16,8 +16,8 @@
  * - smaller than the distance of the run that it includes, the reference's own,
  * - another than that distance at a table, which no order of sums changes,
  * - larger than what the stages before it and the stage's own operations explain (growth),
- * - larger against the own run than at the stages around it, and grown there (out of line); of one row or two, whose
- *   luck nothing tells, growth judges alone,
+ * - larger against the own run than at the stages around it, and grown there (out of line), which tells little
+ *   where one row decides,
  * - in the largest error larger than its relative L2 allows (uneven),
  * - four times the own run's distance at three of four stages (all over).
  * Both runs say how much a stage amplifies and how many rows decide; what that can excuse is limited (of attention by

@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "formulas/evaluate.h"
+#include "preflight/spread.h"
 #include "store/store_record.h"
 
 #include <math.h>
@@ -248,6 +249,53 @@ START_TEST(a_frequency_that_is_off_by_a_few_times_its_bound_is_refused) {
 }
 END_TEST
 
+/* ---- Numbers of correct oracles that were refused, and what is refused of the same form --------------------------
+ */
+
+enum { BLOCK_LUCK, CHAOS, UNEVEN, FORMS };
+
+/* tiny-plain's stages with made-up numbers: `wrong` takes the form out of what a correct oracle can be. */
+static dflash_status check_form(int form, bool wrong, dflash_error *err) {
+    char path[SCRATCH_PATH];
+    dflash_config config;
+    dp_stage_set stages;
+    scratch_copy_case("tiny-plain");
+    ck_assert_int_eq(dflash_config_read(scratch_path("config.json", path), &config, err), DFLASH_OK);
+    ck_assert_int_eq(dp_stage_set_create(&config, &(dp_stage_input){.context = 4}, &stages, err), DFLASH_OK);
+    dp_spread *spread = calloc((size_t)stages.count, sizeof *spread);
+    for (int i = 0; i < stages.count; i++) {
+        const dp_stage_spec *spec = &stages.spec[i];
+        dp_spread *at = &spread[i];
+        const bool table = strncmp(spec->name, "rope.", 5) == 0, down = strcmp(spec->name, "layers.1.mlp.down") == 0;
+        const bool before = spec->layer <= 0 && strncmp(spec->name, "kv.", 3) != 0;
+        *at = (dp_spread){{3e-7, 1.5e-6}, {3e-7, 1.5e-6}, {6e-3, 3e-2}, 8.0, 8.0, 1.0, !table, !table};
+        if (form == BLOCK_LUCK && (wrong || !before)) { /* the own run lucky by 4 in most stages, or in all of them */
+            at->own = (dp_distance){7.5e-8, 3.75e-7};
+            at->own_rows = at->rows = 1.0;
+        }
+        if (form == CHAOS && (down || (!wrong && spec->stage == DFLASH_STAGE_MLP_ACT)))
+            at->coarse.l2 = down ? 3.8 : 0.9;
+        if (form == UNEVEN && down) at->claimed.max *= wrong ? 8.0 : 4.0;
+    }
+    const dflash_status status = dp_spread_check("oracle.h5", &config, &stages, spread, err);
+    dp_stage_set_release(&stages);
+    free(spread);
+    return status;
+}
+
+START_TEST(numbers_of_a_correct_oracle_are_admitted_and_those_of_no_oracle_are_not) {
+    static const struct {
+        const char *code, *words;
+    } refusals[FORMS] = {
+        {"oracle.spread", "three of four"}, {"oracle.bfloat16", "layers.1.mlp.down"}, {"oracle.spread", "uneven"}};
+    dflash_error err;
+    ck_assert_msg(check_form(_i, false, &err) == DFLASH_OK, "%s", err.message);
+    ck_assert_int_eq(check_form(_i, true, &err), DFLASH_ERR_REFUSED);
+    ck_assert_str_eq(err.code, refusals[_i].code);
+    ck_assert_ptr_nonnull(strstr(err.message, refusals[_i].words));
+}
+END_TEST
+
 void check_add_spread(Suite *suite) {
     TCase *tests = check_case("spread");
     tcase_add_loop_test(tests, a_claim_that_is_four_times_too_large_at_one_stage_is_refused, 0, CLAIMS);
@@ -261,5 +309,6 @@ void check_add_spread(Suite *suite) {
     tcase_add_test(tests, a_bfloat16_run_that_is_wrong_everywhere_lets_no_claim_grow);
     tcase_add_test(tests, a_sampled_float64_stage_cannot_widen_its_bar_by_being_wrong);
     tcase_add_test(tests, a_frequency_that_is_off_by_a_few_times_its_bound_is_refused);
+    tcase_add_loop_test(tests, numbers_of_a_correct_oracle_are_admitted_and_those_of_no_oracle_are_not, 0, FORMS);
     suite_add_tcase(suite, tests);
 }
