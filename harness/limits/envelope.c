@@ -93,14 +93,14 @@ static const dp_rule rules[DP_RULE_COUNT] = {
          "logarithm of the largest ratio that correct oracles reach goes with 1 / G. G is not known, but grows with "
          "the "
          "rows that decide: 2 over their number follows the largest ratios from two rows to a hundred.",
-         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, which the rule was made with"},
     [DP_RULE_GROWTH] =
         {"growth of the spread", 4.5,
          "Relative errors go through a norm, a rotation or a product with about their size, and a stage adds its own. "
          "Sums that cancel and curved functions amplify; so far as the float32 run and the bfloat16 run do not show "
          "that, the largest growth of 2,000 correct oracles was 2.4, and 3.7 where one row decides. Their tail, "
          "continued, reaches the limit in less than one of 10^6 oracles.",
-         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, which the rule was made with"},
     [DP_RULE_AMPLIFICATION] =
         {"amplification shown by a run", 4.0,
          "A stage that amplifies relative errors does so in every precision, and the float32 and the bfloat16 run show "
@@ -121,20 +121,20 @@ static const dp_rule rules[DP_RULE_COUNT] = {
          "decide. "
          "Below two rows both factors scatter: there one that is 17 times too large is refused at most stages, one of "
          "4 at few.",
-         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, which the rule was made with"},
     [DP_RULE_UNEVEN] =
         {"largest error over relative L2", 6.0,
          "Errors are as uneven in one float32 run as in another, and about as uneven in bfloat16: the middle of the "
          "ratio is 1. The largest of 2,000 correct oracles was 6.1 with two rows, 0.67 of the limit there, and 3.7 "
          "with more; the tail reaches the limit in less than three of 10^6 oracles.",
-         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, which the rule was made with"},
     [DP_RULE_ALL_OVER] =
         {"spread over the own run, all over", 3.8,
          "The largest of eight draws exceeds the first by a factor of 1.1 at three of four stages in the middle of all "
          "oracles, and by 2.2 at most, for one context row of hot features. Claims contain their own run, so that four "
          "times the claims are 4 at least at every stage, whatever the luck. The tail reaches 3.8 in about one of 10^6 "
          "oracles.",
-         "oracles/soak_geometries.py --seed 70000 --runs 2000, set with the even seeds and tried with the odd ones"},
+         "oracles/soak_geometries.py --seed 70000 --runs 2000, which the rule was made with"},
 };
 
 const dp_rule *dp_rule_of(dp_rule_id id) { return &rules[id]; }
