@@ -25,7 +25,7 @@ CASE_KEYS = {
     "sample_stride": int,
 }
 HARNESS_KEYS = ("synth", "stored")
-LIST_KEYS = ("schema", "manifest", "vectors", "cases")
+LIST_KEYS = ("schema", "root", "manifest", "vectors", "cases")
 
 
 def check_case(case, path: Path) -> None:
@@ -57,11 +57,17 @@ def read_list(path: Path) -> dict:
     if listing.get("schema") != 1 or not isinstance(listing.get("cases"), list):
         raise Refused(f"{path}: expected an object with schema 1 and a list of cases.")
     unknown = sorted(set(listing) - set(LIST_KEYS))
-    if unknown or not isinstance(listing.get("manifest", ""), str):
-        raise Refused(f"{path}: {(unknown or ['manifest'])[0]!r} is not known, or no string; expected {', '.join(LIST_KEYS)}.")
+    bad = unknown + [key for key in ("root", "manifest") if not isinstance(listing.get(key, ""), str)]
+    if bad:
+        raise Refused(f"{path}: {bad[0]!r} is not known, or no string; expected {', '.join(LIST_KEYS)}.")
     for case in listing["cases"]:
         check_case(case, path)
     return listing
+
+
+def root_of(path: Path, listing: dict) -> Path:
+    """The folder that the paths of a list start from: its root, from its own folder, or the working directory."""
+    return (path.parent / listing["root"]).resolve() if "root" in listing else Path.cwd()
 
 
 def read_cases(path: Path, only: str | None) -> list[dict]:

@@ -32,7 +32,7 @@ import manifest
 import packages
 import reference
 import second
-from cases import read_cases, read_list
+from cases import read_cases, read_list, root_of
 from embedding import EMBEDDING, Embedding
 from families import specforge_masks
 from h5out import oracle_file
@@ -452,13 +452,14 @@ def main(argv: list[str]) -> int:
             log(f"generate.py: no case of {options.cases} matches {options.only or 'anything'}; nothing was generated.")
             return 5
         listing = read_list(options.cases)
+        root = root_of(options.cases, listing)
         listed = [case["oracle"] for case in listing["cases"]]
         written_by = manifest.signature() if "manifest" in listing else None
         for case in cases:
             where = f"generate.py: case {case['name']}"
             generate(
-                ROOT / case["checkpoint"],
-                ROOT / case["oracle"],
+                root / case["checkpoint"],
+                root / case["oracle"],
                 context=case["context"],
                 start=case["start"],
                 seed=case["input_seed"],
@@ -469,10 +470,10 @@ def main(argv: list[str]) -> int:
                 gaps=case.get("gaps", []),
                 table=options.table,
                 log=log,
-                head=str(ROOT / case["lm_head"]) if "lm_head" in case else None,
+                head=str(root / case["lm_head"]) if "lm_head" in case else None,
             )
             if written_by is not None:
-                manifest.renew(ROOT / listing["manifest"], case["oracle"], ROOT / case["oracle"], written_by, listed)
+                manifest.renew(root / listing["manifest"], case["oracle"], root / case["oracle"], written_by, listed)
     except Refused as error:
         log(f"{where}: refused: {error}")
         return 3

@@ -35,7 +35,8 @@ int dp_verdict_exit_code(dp_verdict verdict);
 dp_verdict dp_worse_verdict(dp_verdict a, dp_verdict b);
 
 typedef struct dp_check_options {
-    const char *checkpoint;     /* directory */
+    const char *checkpoint;     /* directory; "" where an oracle of vectors names its own (vectors.h) */
+    const char *root;           /* what the paths of those start with (cases.h); NULL: nothing */
     const char *oracle;         /* file */
     const char *head;           /* FILE[:TENSOR] (head_source.h); NULL: the checkpoint's own */
     dflash_precision precision; /* how the matrices are held; must be the oracle's */

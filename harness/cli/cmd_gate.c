@@ -75,7 +75,7 @@ static void run_case(gate *g, const dp_case *item) {
     const double size = dp_case_work(item), moment = dp_seconds();
     const dp_check_options options = {.checkpoint = item->checkpoint,
                                       .entry = item->entry,
-                                      .signature = dp_manifest_signature(&g->manifest, item->oracle),
+                                      .signature = dp_manifest_signature(&g->manifest, item->oracle_entry),
                                       .oracle = item->oracle,
                                       .head = item->head,
                                       .precision = item->precision,
@@ -92,7 +92,7 @@ static void run_case(gate *g, const dp_case *item) {
                         .device = {.backend = dflash_backend_name(options.backend),
                                    .numeric_class = dflash_class_name(options.numeric_class),
                                    .products = dflash_products_name(options.products)}};
-    dflash_status prepared = dp_manifest_check_file(&g->manifest, item->oracle, &result.error);
+    dflash_status prepared = dp_manifest_check_file(&g->manifest, item->oracle_entry, item->oracle, &result.error);
     if (prepared == DFLASH_OK) prepared = dp_case_prepare(item, &result.error);
     dp_progress_skip(&g->progress, moment);
     if (prepared == DFLASH_OK)
@@ -104,9 +104,10 @@ static void run_case(gate *g, const dp_case *item) {
 }
 
 /* The values that no whole run shows (vectors.h). */
-static void run_vectors(gate *g, const char *path) {
+static void run_vectors(gate *g, const dp_case_list *list) {
     const dp_check_options options = {.checkpoint = "",
-                                      .oracle = path,
+                                      .root = list->root,
+                                      .oracle = list->vectors,
                                       .threads = (int)g->run->threads,
                                       .isa = g->run->isa,
                                       .backend = g->run->backend,
@@ -204,7 +205,7 @@ static int gate_cases(gate *g, const dp_case_list *list, const char *command) {
         if (run->list)
             listed += printf("%s\n", vectors_case) > 0;
         else
-            run_vectors(g, list->vectors);
+            run_vectors(g, list);
     }
     if (run->list) return finish_selection(run->filter, listed);
     return finish(g);
@@ -215,7 +216,7 @@ static dflash_status check_census(const dp_manifest *manifest, const dp_case_lis
     const cJSON *entry;
     cJSON_ArrayForEach(entry, manifest->oracles) {
         bool named = false;
-        for (int i = 0; i < list->count; i++) named = named || strcmp(list->item[i].oracle, entry->string) == 0;
+        for (int i = 0; i < list->count; i++) named = named || strcmp(list->item[i].oracle_entry, entry->string) == 0;
         if (!named)
             return df_fail(
                 err, DFLASH_ERR_REFUSED, "manifest.extra",

@@ -152,6 +152,7 @@ static const rule rules[] = {
     {"model/rope_rows.[ch]", "*", ROWS, NULL},
     {"heads/topk.c", "CHUNK", VOCAB, NULL},
     {"weights/precision.c", "*", CONVERTED, NULL},
+    {"weights/weights.c", "SCAN_PART", WORDS, NULL},
     {"weights/weights.c", "SCAN_WORDS", WORDS, NULL},
     {"weights/quant.h", "DF_QUANT_BLOCK", INPUT, NULL},
     {"cpu/elementwise.c", "ELEMENTS_PER_TASK", ELEMENTS, NULL},

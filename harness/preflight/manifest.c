@@ -66,17 +66,17 @@ void dp_manifest_release(dp_manifest *manifest) {
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
-dflash_status dp_manifest_check_file(const dp_manifest *m, const char *oracle, dflash_error *err) {
+dflash_status dp_manifest_check_file(const dp_manifest *m, const char *name, const char *oracle, dflash_error *err) {
     char digest[DP_DIGEST_TEXT];
     struct stat info;
     if (m->document == NULL) return DFLASH_OK;
-    const cJSON *entry = get(m->oracles, oracle);
+    const cJSON *entry = get(m->oracles, name);
     if (entry == NULL)
         return df_fail(
             err, DFLASH_ERR_REFUSED, "manifest.case",
             "%s has no entry for %s, which a case of its list names: expected one for every case, or nothing "
             "says what that file should hold. Write the oracle with `make oracles`.",
-            m->path, oracle);
+            m->path, name);
     if (stat(oracle, &info) != 0)
         return df_fail(err, DFLASH_ERR_REFUSED, "manifest.file",
                        "%s has an entry for %s, and there is no such file. Fetch it again, or write it with `make "
@@ -93,8 +93,8 @@ dflash_status dp_manifest_check_file(const dp_manifest *m, const char *oracle, d
         oracle, (long long)info.st_size, digest, m->path, bytes, promised);
 }
 
-const cJSON *dp_manifest_signature(const dp_manifest *m, const char *oracle) {
-    const char *key = cJSON_GetStringValue(get(get(m->oracles, oracle), "signature"));
+const cJSON *dp_manifest_signature(const dp_manifest *m, const char *entry) {
+    const char *key = cJSON_GetStringValue(get(get(m->oracles, entry), "signature"));
     return key != NULL ? get(m->signatures, key) : NULL;
 }
 

@@ -26,12 +26,13 @@ typedef struct dp_manifest {
 dflash_status dp_manifest_read(const char *path, dp_manifest *out, dflash_error *err);
 void dp_manifest_release(dp_manifest *manifest);
 
-/* The oracle's file is the one that the manifest describes. Codes: "manifest.case" (no entry), "manifest.file",
- * "manifest.digest". With nothing pinned: DFLASH_OK. */
-dflash_status dp_manifest_check_file(const dp_manifest *manifest, const char *oracle, dflash_error *err);
+/* The oracle's file is the one that the manifest describes under `entry`, its path in the list. Codes: "manifest.case"
+ * (no entry), "manifest.file", "manifest.digest". With nothing pinned: DFLASH_OK. */
+dflash_status dp_manifest_check_file(const dp_manifest *manifest, const char *entry, const char *oracle,
+                                     dflash_error *err);
 
 /* The signature of an oracle's entry; NULL when nothing is pinned. */
-const cJSON *dp_manifest_signature(const dp_manifest *manifest, const char *oracle);
+const cJSON *dp_manifest_signature(const dp_manifest *manifest, const char *entry);
 
 /* What a provenance record says of its reference, of the second one and of packages is what the signature says. `where`
  * names the oracle. Code: "manifest.signature". */

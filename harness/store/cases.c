@@ -64,6 +64,70 @@ static const char *read_recipe(const cJSON *synth, dp_case *item) {
     return read_extras(synth, &item->synth.extras);
 }
 
+/* ---- Paths ---------------------------------------------------------------------------------------------------- */
+
+/* Takes "FOLDER/.." out of a path, again and again; FOLDER is no ".." itself. Links are not followed: what a list says
+ * is meant as it stands. */
+static void shorten(char *path) {
+    for (char *up = strstr(path, "/../"); up != NULL; up = strstr(up, "/../")) {
+        char *folder = up;
+        while (folder > path && folder[-1] != '/') folder--;
+        const bool name = folder < up && strncmp(folder, "../", 3) != 0;
+        if (name) {
+            memmove(folder, up + 4, strlen(up + 4) + 1);
+            up = folder > path ? folder - 1 : path;
+        } else
+            up++;
+    }
+}
+
+static char *joined(const char *folder, size_t length, const char *path) {
+    char *whole = NULL;
+    if (asprintf(&whole, "%.*s%s", path[0] == '/' ? 0 : (int)length, folder, path) < 0) return NULL;
+    shorten(whole);
+    return whole;
+}
+
+/* Keeps a path of the list as it is from the working directory; NULL when out of memory. */
+static const char *place(dp_case_list *list, const char *path) {
+    char **grown = realloc(list->path, (size_t)(list->path_count + 1) * sizeof *grown);
+    if (grown == NULL) return NULL;
+    list->path = grown;
+    char *whole = joined(list->root != NULL ? list->root : "", list->root != NULL ? strlen(list->root) : 0, path);
+    if (whole != NULL) list->path[list->path_count++] = whole;
+    return whole;
+}
+
+/* The list's root from the working directory, with a slash at its end: of fixtures/cases.json and "..", "". */
+static dflash_status read_root(const cJSON *document, const char *path, dp_case_list *out, dflash_error *err) {
+    const cJSON *root = cJSON_GetObjectItemCaseSensitive(document, "root");
+    const char *slash = strrchr(path, '/');
+    char *below = NULL;
+    struct stat info;
+    /* A list that comes out of a pipe has no folder. */
+    if (root == NULL || strncmp(path, "/dev/", 5) == 0 || stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return DFLASH_OK;
+    if (string_of(document, "root") == NULL)
+        return df_fail(err, DFLASH_ERR_REFUSED, "cases.root",
+                       "\"root\" of %s is not the path of a folder: expected a string such as \"..\", from the list's "
+                       "own folder. Without the key paths start from the working directory.",
+                       path);
+    if (asprintf(&below, "%s/", root->valuestring) < 0) return df_fail_memory(err, "the root of a list", 0);
+    char *whole = joined(path, slash != NULL ? (size_t)(slash - path) + 1 : 0, below);
+    char **first = whole != NULL ? malloc(sizeof *first) : NULL;
+    free(below);
+    if (first == NULL) {
+        free(whole);
+        return df_fail_memory(err, "the root of a list", 0);
+    }
+    out->path = first;
+    out->path[out->path_count++] = whole;
+    out->root = whole;
+    return DFLASH_OK;
+}
+
+/* ---- Entries -------------------------------------------------------------------------------------------------- */
+
 static const char *read_case(const cJSON *object, dp_case *item) {
     const cJSON *stored = cJSON_GetObjectItemCaseSensitive(object, "stored");
     item->entry = object;
@@ -85,12 +149,14 @@ static const char *read_case(const cJSON *object, dp_case *item) {
 static dflash_status check_list_keys(const cJSON *document, const char *path, dflash_error *err) {
     const cJSON *key = NULL, *manifest = cJSON_GetObjectItemCaseSensitive(document, "manifest");
     cJSON_ArrayForEach(key, document) {
-        if (strcmp(key->string, "schema") == 0 || strcmp(key->string, "manifest") == 0 ||
-            strcmp(key->string, "vectors") == 0 || strcmp(key->string, "cases") == 0)
+        if (strcmp(key->string, "schema") == 0 || strcmp(key->string, "root") == 0 ||
+            strcmp(key->string, "manifest") == 0 || strcmp(key->string, "vectors") == 0 ||
+            strcmp(key->string, "cases") == 0)
             continue;
         return df_fail(
             err, DFLASH_ERR_REFUSED, "cases.key",
-            "The list %s has the key \"%.60s\", which no list has; expected schema, manifest, vectors and cases only. "
+            "The list %s has the key \"%.60s\", which no list has; expected schema, root, manifest, vectors and cases "
+            "only. "
             "Correct its spelling or remove it.",
             path, key->string);
     }
@@ -147,6 +213,15 @@ static dflash_status read_precision(const cJSON *entry, const char *path, dflash
         string_of(entry, "name"), path, cJSON_IsString(value) ? value->valuestring : "that is not a string");
 }
 
+static dflash_status place_case(dp_case_list *list, dp_case *item, dflash_error *err) {
+    item->oracle_entry = item->oracle;
+    const char **const paths[] = {&item->checkpoint, &item->oracle, &item->synth_config, &item->head};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (*paths[i] != NULL && (*paths[i] = place(list, *paths[i])) == NULL)
+            return df_fail_memory(err, "the paths of a list", 0);
+    return DFLASH_OK;
+}
+
 static dflash_status read_cases(const cJSON *cases, const char *path, dp_case_list *out, dflash_error *err) {
     const cJSON *entry = NULL;
     out->item = calloc((size_t)cJSON_GetArraySize(cases), sizeof *out->item);
@@ -175,6 +250,7 @@ static dflash_status read_cases(const cJSON *cases, const char *path, dp_case_li
                              "Case %s of %s lacks \"%s\": a list that names a manifest states every fact of its "
                              "oracles, which are held against them. Complete the entry; see fixtures/README.md.",
                              item->name, path, dp_request_lacking(entry));
+        if (status == DFLASH_OK) status = place_case(out, item, err);
         if (status != DFLASH_OK) return status;
         out->count++;
     }
@@ -210,9 +286,14 @@ dflash_status dp_cases_read(const char *path, dp_case_list *out, dflash_error *e
                                                 : "no such array");
     else
         status = check_list_keys(document, path, err);
+    if (status == DFLASH_OK) status = read_root(document, path, out, err);
     out->manifest = string_of(document, "manifest");
     if (status == DFLASH_OK) status = read_cases(cases, path, out, err);
     if (status == DFLASH_OK) status = read_vectors(document, path, out, err);
+    const char **const files[] = {&out->manifest, &out->vectors};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (status == DFLASH_OK && *files[i] != NULL && (*files[i] = place(out, *files[i])) == NULL)
+            status = df_fail_memory(err, "the paths of a list", 0);
     if (status != DFLASH_OK) dp_cases_release(out);
     return status;
 }
@@ -220,6 +301,8 @@ dflash_status dp_cases_read(const char *path, dp_case_list *out, dflash_error *e
 void dp_cases_release(dp_case_list *list) {
     cJSON_Delete(list->document);
     free(list->item);
+    for (int i = 0; i < list->path_count; i++) free(list->path[i]);
+    free(list->path);
     *list = (dp_case_list){.item = NULL};
 }
 

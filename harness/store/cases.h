@@ -2,6 +2,8 @@
  * cases.h - the list of cases that the gate runs (fixtures/cases.json; fixtures/README.md describes its keys).
  *
  * A case is a checkpoint and an oracle. A checkpoint that is not stored is written from its recipe the first time.
+ * Paths of a list start from its `root`, which is relative to the list's own folder, so that it can be used from
+ * anywhere; without one they start from the working directory.
  */
 #ifndef DP_CASES_H
 #define DP_CASES_H
@@ -12,7 +14,8 @@
 #include <cjson/cJSON.h>
 
 typedef struct dp_case {
-    const char *name, *checkpoint, *oracle; /* borrowed from the list */
+    const char *name, *checkpoint, *oracle; /* borrowed from the list; paths from the working directory */
+    const char *oracle_entry;               /* the oracle as the list names it, which is how a manifest knows it */
     const char *head;                       /* FILE[:TENSOR] of the output head; NULL: the checkpoint's own */
     const cJSON *entry;                     /* likewise; the facts of its oracle (request.h) */
     bool stored;                            /* the checkpoint is part of the repository */
@@ -24,9 +27,12 @@ typedef struct dp_case {
 typedef struct dp_case_list {
     dp_case *item; /* owned */
     int count;
-    cJSON *document;      /* owned */
-    const char *manifest; /* of its oracles (manifest.h), inside the document; NULL: nothing pins them */
-    const char *vectors;  /* the file that the case "vectors" judges (vectors.h), inside it; NULL: no such case */
+    cJSON *document; /* owned */
+    char **path;     /* owned, with what they point to: the paths of the items, from the working directory */
+    int path_count;
+    const char *root;     /* what those start with: "" or "FOLDER/" */
+    const char *manifest; /* of its oracles (manifest.h); NULL: nothing pins them */
+    const char *vectors;  /* the file that the case "vectors" judges (vectors.h); NULL: no such case */
 } dp_case_list;
 
 /* Codes: "cases.json", "cases.entry", "cases.key" (a key that no case or no list has), "cases.precision" (a mode that

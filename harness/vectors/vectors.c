@@ -94,9 +94,14 @@ static dflash_status check_tensors(const dp_vectors_run *run) {
 
 static dflash_status load(dp_vectors_run *run) {
     const cJSON *named = cJSON_GetObjectItemCaseSensitive(run->group->params, "checkpoint");
-    const char *path;
+    const char *entry, *root = run->options->root != NULL ? run->options->root : "";
+    char path[sizeof run->checkpoint];
     if (named == NULL) return DFLASH_OK;
-    TRY(dp_vector_text(run->group, "checkpoint", &path, run->err));
+    TRY(dp_vector_text(run->group, "checkpoint", &entry, run->err));
+    if (snprintf(path, sizeof path, "%s%s", root, entry) >= (int)sizeof path)
+        return df_fail(run->err, DFLASH_ERR_REFUSED, "path.long",
+                       "%s: the checkpoint's path %s%s is longer than %zu characters. Choose a shorter one.",
+                       run->group->path, root, entry, sizeof path - 1);
     if (run->draft == NULL || strcmp(path, run->checkpoint) != 0) {
         unload(run);
         snprintf(run->checkpoint, sizeof run->checkpoint, "%s", path);

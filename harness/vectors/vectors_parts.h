@@ -16,7 +16,7 @@ typedef struct dp_vectors_run {
     dflash_engine *engine, *host_engine;
     /* The group in hand. `witness` is the drafter on the CPU, `draft` itself there; NULL without a checkpoint. */
     dp_vector_group *group;
-    char checkpoint[2 * DP_VECTOR_NAME];
+    char checkpoint[4096];
     dflash_draft *draft, *host_copy;
     void **owned; /* memory of the group */
     int owned_count, owned_capacity, stage_capacity;

@@ -23,7 +23,7 @@ enum {
     NAMES_SHOWN = 8,
     ALIGNMENT = 64,     /* bytes: a cache line, and every vector register in use */
     SCAN_WORDS = 1024,  /* 64-bit words tested together */
-    SCAN_PART = 1 << 20 /* elements that a thread scans at a time */
+    SCAN_PART = 1 << 16 /* elements that a thread scans at a time */
 };
 
 typedef struct name_list {

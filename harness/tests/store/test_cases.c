@@ -39,6 +39,37 @@ static void assert_refused(const char *code, const char *said) {
     ck_assert_int_eq(list.count, 0);
 }
 
+/* What becomes of the paths of a list at PATH with this root; the list's own folder is taken away and put back. */
+START_TEST(paths_start_from_the_root_of_the_list) {
+    static const struct {
+        const char *root, *oracle; /* the second from the list's folder, or from the working directory */
+        bool own;
+    } roots[] = {{"", "o.h5", false},
+                 {"\"root\":\".\",", "./o.h5", true},
+                 {"\"root\":\"down/deep\",", "down/deep/o.h5", true},
+                 {"\"root\":\"down/..\",", "o.h5", true},
+                 {"\"root\":\"/else/where\",", "/else/where/o.h5", false}};
+    char text[2304], entry[2048], expected[2304];
+    dp_case_list list;
+    snprintf(entry, sizeof entry, ENTRY, "/c", "", "");
+    snprintf(text, sizeof text, "{\"schema\":1,%s\"cases\":[%s]}", roots[_i].root, entry);
+    synth_put(synth_given, text);
+    read_list(&list);
+    const int own = roots[_i].own ? (int)(strrchr(synth_given, '/') + 1 - synth_given) : 0;
+    snprintf(expected, sizeof expected, "%.*s%s", own, synth_given, roots[_i].oracle);
+    ck_assert_str_eq(list.item[0].oracle, expected);
+    ck_assert_str_eq(list.item[0].oracle_entry, "o.h5");
+    ck_assert_str_eq(list.item[0].checkpoint, "/c"); /* absolute */
+    dp_cases_release(&list);
+}
+END_TEST
+
+START_TEST(a_root_that_is_no_path_is_refused) {
+    synth_put(synth_given, "{\"root\":3,\"cases\":[{}]}");
+    assert_refused("cases.root", "expected a string");
+}
+END_TEST
+
 START_TEST(every_listed_case_is_read_with_its_precision_and_recipe) {
     static const struct {
         const char *name;
@@ -186,6 +217,8 @@ Suite *suite_cases(void) {
     TCase *tcase = tcase_create("list");
     tcase_add_checked_fixture(tcase, synth_setup, synth_teardown);
     tcase_add_test(tcase, every_listed_case_is_read_with_its_precision_and_recipe);
+    tcase_add_loop_test(tcase, paths_start_from_the_root_of_the_list, 0, 5);
+    tcase_add_test(tcase, a_root_that_is_no_path_is_refused);
     tcase_add_test(tcase, a_precision_that_does_not_exist_is_refused);
     tcase_add_test(tcase, a_recipe_key_that_does_not_exist_is_refused);
     tcase_add_test(tcase, a_case_key_that_does_not_exist_is_refused);
