@@ -1,7 +1,7 @@
 # dflash-parity: `make parity` gives the verdict, `make test` runs the test suites, `make help` lists the rest.
 # Both install what a fresh Debian machine lacks (or print the line to run), build, and run.
 
-VERSION := 0.1.0
+VERSION := $(shell sed -n 's/^.define DFLASH_VERSION_[MP][A-Z]* \([0-9]*\)$$/\1/p' impl/include/dflash/api.h | paste -sd.)
 CC      := gcc
 BUILD   := build
 
@@ -37,7 +37,7 @@ CUDA_HOME    := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_FLAGS   := -std=c++17 -O3 -lineinfo -fmad=false $(if $(WERROR),-Werror all-warnings) \
                 $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
                 -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
-                -Xcompiler -Wall,-Wextra,-ffp-contract=off
+                -Xcompiler -Wall,-Wextra,-ffp-contract=off $(EXTRA_CUDA_FLAGS)
 CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/%.o,$(wildcard impl/cuda/*.cu impl/cuda/*/*.cu))
 CUDA_LIBS    := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
 CUDA_FACTS   := $(lastword $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')) for sm $(CUDA_ARCHS)
@@ -50,7 +50,7 @@ HARNESS_OBJECTS := $(filter-out $(MAIN_OBJECT) $(BUILD)/harness/tests/%,$(patsub
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c harness/tests/*/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(MAIN_OBJECT)
 
-.PHONY: api parity test bench identity soak gpu-record build oracles sanitize format clean help setup release-check
+.PHONY: api parity test bench identity soak gpu-record build oracles sanitize format clean distclean help setup release-check
 .PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts build-flags source-digests
 
 help:
@@ -66,7 +66,10 @@ help:
 	@echo 'make api       which case of the gate judges each public function, measured'
 	@echo 'make release-check  fails unless the records of GPUs were made of these sources'
 	@echo 'make format    clang-format over the sources'
-	@echo 'make clean     remove build/'
+	@echo 'make library   libdflash.a, libdflash.so and dflash.pc'
+	@echo 'make install   program, libraries and headers (DESTDIR, PREFIX); make uninstall removes them'
+	@echo 'make dist      the sources of this commit as one archive'
+	@echo 'make clean     remove what was built, and keep downloads and checkpoints; make distclean removes all'
 
 # Most goals run a make of their own over the same objects: several goals are done one after another.
 ifneq ($(word 2,$(MAKECMDGOALS)),)
@@ -87,7 +90,7 @@ run-parity: $(BUILD)/dflash-parity
 	$(BUILD)/dflash-parity gate
 
 # What runs on a GPU is proved by its record; here it is only said whether that is fresh.
-run-test: $(BUILD)/tests $(BUILD)/dflash-parity
+run-test: $(BUILD)/tests $(BUILD)/dflash-parity $(BUILD)/draft_loop
 	@.ci/rooms
 	@$(BUILD)/dflash-parity release-check || true
 	$(BUILD)/tests
@@ -209,7 +212,13 @@ oracles: build $(VENV)/ready
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
+# Downloads and full-size checkpoints stay.
 clean:
+	@[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name oracle-venv ! -name checkpoints -exec rm -rf {} +
+
+distclean:
 	rm -rf $(BUILD)
+
+include package.mk
 
 -include $(OBJECTS:.o=.d)

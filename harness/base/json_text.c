@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+/* ---- Numbers ---- */
 
 /* Whole numbers below this are printed whole by cJSON already. */
 static const double PLAIN_WHOLE = 1e9;
@@ -37,7 +37,7 @@ char *dp_json_print(const cJSON *json, bool indented) {
     return text;
 }
 
-/* ---- Strings ----------------------------------------------------------------------------------------------------- */
+/* ---- Strings ---- */
 
 static bool plain(const char *text) { return text == NULL || df_printable(text, NULL, 0) == strlen(text); }
 

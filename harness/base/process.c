@@ -18,8 +18,7 @@
 enum { CANNOT_RUN = 127, PATIENCE = 200 /* looks at a program that was told to end, before it is killed */ };
 static const struct timespec pause_between = {.tv_nsec = 10 * 1000 * 1000};
 
-/* ---- Interruptions -------------------------------------------------------------------------------------------------
- */
+/* ---- Interruptions ---- */
 
 static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
 enum { INTERRUPTIONS = sizeof interruptions / sizeof *interruptions };
@@ -49,8 +48,7 @@ void dp_interruptions_end(void) {
 
 bool dp_interrupted(void) { return interrupted != 0; }
 
-/* ---- Programs ------------------------------------------------------------------------------------------------------
- */
+/* ---- Programs ---- */
 
 /* In the child: a stream goes to a file that both may share, so it appends. */
 static bool redirect(int stream, const char *path) {
@@ -142,8 +140,7 @@ dflash_status dp_process_run(const dp_process *process, int *code, dflash_error 
     return *code == CANNOT_RUN && strcmp(process->argv[0], "sh") != 0 ? start_failed(process, err) : DFLASH_OK;
 }
 
-/* ---- The folder ----------------------------------------------------------------------------------------------------
- */
+/* ---- The folder ---- */
 
 dflash_status dp_scratch_make(char path[DP_FOLDER_PATH], dflash_error *err) {
     const char *parent = getenv("TMPDIR");

@@ -12,7 +12,7 @@
 
 enum { WARM_UP = 10 /* rounds that do not count: matrices are packed, clocks rise */ };
 
-/* ---- The list of rows -------------------------------------------------------------------------------------------- */
+/* ---- The list of rows ---- */
 
 static const dp_table_row on_device[] = {{.numeric_class = DFLASH_CLASS_FAST, .precision = DFLASH_PRECISION_BF16},
                                          {.numeric_class = DFLASH_CLASS_EXACT, .precision = DFLASH_PRECISION_BF16},
@@ -96,7 +96,7 @@ int dp_table_filter(dp_table *t, const char *glob) {
     return left;
 }
 
-/* ---- The checkpoint ---------------------------------------------------------------------------------------------- */
+/* ---- The checkpoint ---- */
 
 /* A geometry that is a case keeps the case's recipe, so that the gate finds what it needs; another has this one. */
 static dflash_status prepare_checkpoint(const dp_table *t, const char *name, int threads, dflash_error *err) {
@@ -117,7 +117,7 @@ static dflash_status prepare_checkpoint(const dp_table *t, const char *name, int
     return status;
 }
 
-/* ---- Measuring --------------------------------------------------------------------------------------------------- */
+/* ---- Measuring ---- */
 
 /* One row while it is measured. */
 typedef struct subject {

@@ -22,8 +22,7 @@ typedef struct hunt {
     dp_progress progress;
 } hunt;
 
-/* ---- One step ------------------------------------------------------------------------------------------------------
- */
+/* ---- One step ---- */
 
 static void show(hunt *h, const dp_commit *commit) {
     char what[120];
@@ -90,8 +89,7 @@ static dflash_status take_step(hunt *h, int candidate, dp_git_step **out) {
     return status;
 }
 
-/* ---- The ends ------------------------------------------------------------------------------------------------------
- */
+/* ---- The ends ---- */
 
 static dflash_status end_failed(const hunt *h, const char *which, const dp_commit *commit, const dp_git_step *step) {
     return df_fail(
@@ -119,8 +117,7 @@ static dflash_status try_ends(hunt *h) {
                    bad->hash, r->good.hash);
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 static dflash_status look_up(hunt *h) {
     const dp_git_options *o = h->options;
@@ -198,8 +195,7 @@ void dp_git_result_release(dp_git_result *result) {
     *result = (dp_git_result){.steps = 0};
 }
 
-/* ---- Words ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Words ---- */
 
 static const char *trial_name(dp_trial trial) {
     static const char *const names[] = {"untried", "good", "bad", "skipped"};

@@ -17,8 +17,7 @@ enum { PATH_SIZE = 600, LARGEST_LOG = 64 << 20, SHOWN = 240, WORD = 4200, ENVIRO
 
 static const char default_build[] = "make -j\"$(nproc)\" BUILD=build-bisect build-bisect/dflash-parity";
 
-/* ---- Commands ------------------------------------------------------------------------------------------------------
- */
+/* ---- Commands ---- */
 
 /* The last lines of a log, on one line. */
 static void tail_of(const char *path, char note[DP_GIT_NOTE], const char *what, int code) {
@@ -100,8 +99,7 @@ static bool lacks_record(const char *log) {
     return lacks;
 }
 
-/* ---- A revision ----------------------------------------------------------------------------------------------------
- */
+/* ---- A revision ---- */
 
 static dflash_status run_it(const dp_git_options *o, const char *scratch, const surroundings *s, const char *log,
                             bool by_figures, dp_step_run *out, dflash_error *err) {
@@ -138,8 +136,7 @@ dflash_status dp_step_run_revision(const dp_git_options *options, const char *sc
     return DFLASH_OK;
 }
 
-/* ---- Figures -------------------------------------------------------------------------------------------------------
- */
+/* ---- Figures ---- */
 
 /* Revisions before version 2 of result files had the keys of the one case at the top. */
 static const cJSON *stages_of(const cJSON *document) {

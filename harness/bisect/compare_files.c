@@ -37,8 +37,7 @@ const char *dp_expectation_text(const dp_file_comparison *comparison, char text[
     return "identical";
 }
 
-/* ---- One stage ----------------------------------------------------------------------------------------------------
- */
+/* ---- One stage ---- */
 
 /* The limit of a stage that the geometry demands, which all that have values are. */
 static dp_limit limit_of(const dp_file_pair *files, const dp_stage_spec *spec) {
@@ -181,8 +180,7 @@ static dflash_status compare_stage(const dp_file_comparison *c, const dp_stage_s
     return status;
 }
 
-/* ---- The list -----------------------------------------------------------------------------------------------------
- */
+/* ---- The list ---- */
 
 static bool selected(const dp_file_comparison *c, const char *name) {
     return c->options->filter == NULL || dp_glob(c->options->filter, name);

@@ -10,8 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- Text ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 static void class_text(const dp_file_stage *stage, char text[32]) {
     const char *name = dp_bit_class_name(stage->pair.reached);
@@ -126,8 +125,7 @@ void dp_comparison_text(FILE *to, const dp_file_comparison *c) {
     print_verdict(to, c);
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ---- */
 
 static void add_first(cJSON *object, const dp_file_stage *stage) {
     const dp_pair_stage *p = &stage->pair;

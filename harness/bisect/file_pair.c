@@ -38,8 +38,7 @@ const char *dp_file_describe(const dp_oracle *file, char text[DP_FILE_TEXT]) {
     return text;
 }
 
-/* ---- Inputs --------------------------------------------------------------------------------------------------------
- */
+/* ---- Inputs ---- */
 
 static dflash_status check_input_shape(const dp_file_pair *pair, const char *name, const dp_dataset_info *info,
                                        dflash_error *err) {
@@ -102,8 +101,7 @@ static dflash_status compare_inputs(two files, dflash_error *err) {
     return DFLASH_OK;
 }
 
-/* ---- Weights -------------------------------------------------------------------------------------------------------
- */
+/* ---- Weights ---- */
 
 static dflash_status differs(two files, const char *code, const char *tensor, const char *field, const cJSON *a,
                              const cJSON *b, dflash_error *err) {
@@ -184,8 +182,7 @@ static dflash_status compare_precision(two files, bool across, dflash_error *err
                    dp_oracle_path(files.a), a, dp_oracle_path(files.b), b);
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 static dflash_status compare_files(two files, bool across, int *others, dflash_error *err) {
     TRY(dp_geometry_compare(dp_oracle_geometry(files.a), dp_oracle_geometry(files.b), dp_oracle_path(files.a),

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Which elements ------------------------------------------------------------------------------------------------
- */
+/* ---- Which elements ---- */
 
 /* The largest distance, in units of the row's rms, that is not off. */
 static double allowance(const dp_file_stage *stage) {
@@ -47,8 +46,7 @@ dflash_status dp_narrow_mask(const dp_file_comparison *comparison, const dp_file
     return DFLASH_OK;
 }
 
-/* ---- The view ------------------------------------------------------------------------------------------------------
- */
+/* ---- The view ---- */
 
 static void set_view(const dflash_config *c, const dp_stage_spec *spec, int context, dp_narrowing *out) {
     const int64_t *dim = spec->dim;
@@ -89,8 +87,7 @@ static void set_view(const dflash_config *c, const dp_stage_spec *spec, int cont
     out->context = both && out->rows == (int64_t)context + c->block ? context : -1;
 }
 
-/* ---- Axes ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Axes ---- */
 
 /* Bits of an index on an axis. */
 enum { KNOWN = 1, HIT = 2 };
@@ -188,8 +185,7 @@ static dflash_status describe_axes(const dp_stage_sides *sides, const bool *off,
     return DFLASH_OK;
 }
 
-/* ---- Values --------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 /* Half a unit in the last place of float32, relative to the value: what rounding can do to either side. */
 static const double unit_roundoff = 0x1p-24;
@@ -276,8 +272,7 @@ static void describe_values(const dp_stage_sides *s, const bool *off, dp_narrowi
                                                     : DP_VALUES_NONE;
 }
 
-/* ---- The map -------------------------------------------------------------------------------------------------------
- */
+/* ---- The map ---- */
 
 static int cells(int64_t size, int most, int *each) {
     *each = (int)((size + most - 1) / most);

@@ -96,8 +96,7 @@ static bool explains(const attention *a, const fault *f, const float *head_value
     return true;
 }
 
-/* ---- The hypotheses ------------------------------------------------------------------------------------------------
- */
+/* ---- The hypotheses ---- */
 
 /* The first is the config's own. */
 static dflash_status list_faults(const attention *a, fault **list, int *count, dflash_error *err) {
@@ -187,8 +186,7 @@ static void put_verdict(const attention *a, const fault *list, int count, dp_cau
              which, out->examined);
 }
 
-/* ---- Inputs and the whole ------------------------------------------------------------------------------------------
- */
+/* ---- Inputs and the whole ---- */
 
 static dflash_status read_stage(const dp_cause_source *source, dflash_stage stage, int layer, dp_array *out,
                                 dflash_error *err) {

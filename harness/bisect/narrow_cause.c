@@ -13,8 +13,7 @@
 
 enum { MOST_EXAMINED = 64, NAME = 96 };
 
-/* ---- What a product is made of -------------------------------------------------------------------------------------
- */
+/* ---- What a product is made of ---- */
 
 typedef struct product {
     const dp_cause_source *source;
@@ -142,8 +141,7 @@ static dflash_status read_inputs(product *p, const dp_stage_spec *spec, dflash_e
     return copy_rows(p, p->input[1], p->skip, p->rows - context, context, err);
 }
 
-/* ---- Hypotheses ----------------------------------------------------------------------------------------------------
- */
+/* ---- Hypotheses ---- */
 
 /* Every hypothesis that still explains all values looked at. Segments and channels count from 0. */
 typedef struct standing {
@@ -262,8 +260,7 @@ static dflash_status examine(const product *p, const dp_stage_sides *sides, cons
     return DFLASH_OK;
 }
 
-/* ---- The verdict ---------------------------------------------------------------------------------------------------
- */
+/* ---- The verdict ---- */
 
 static void consider(const bool *alive, int64_t count, dp_cause_kind kind, dp_cause *out) {
     for (int64_t i = 0; i < count; i++) {

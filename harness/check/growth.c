@@ -93,8 +93,7 @@ double dp_mean_growth(const dp_result *result) {
     return count > 0 ? exp(sum / count) : 0.0;
 }
 
-/* ---- The sentence -----------------------------------------------------------------------------------------------
- */
+/* ---- The sentence ---- */
 
 typedef struct writer {
     char *text;

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Modes --------------------------------------------------------------------------------------------------------
- */
+/* ---- Modes ---- */
 
 bool dp_mode_parse(const char *name, dp_mode *out) {
     char precision[DP_MODE_NAME];
@@ -42,8 +41,7 @@ int dp_ladder_default(dp_mode mode[DP_LADDER_MOST]) {
     return count;
 }
 
-/* ---- What a run is held against -----------------------------------------------------------------------------------
- */
+/* ---- What a run is held against ---- */
 
 typedef struct truth {
     const dp_oracle *oracle;
@@ -120,8 +118,7 @@ static dflash_status truth_from_run(truth *t, const dp_run_record *run, dflash_e
     return DFLASH_OK;
 }
 
-/* ---- One rung -----------------------------------------------------------------------------------------------------
- */
+/* ---- One rung ---- */
 
 static dflash_status distance(const truth *t, const dp_run_record *run, dflash_stage stage, int layer,
                               dp_difference *out, dflash_error *err) {
@@ -205,8 +202,7 @@ static dflash_status measure(const truth *t, const dp_run_record *run, dp_rung *
     return compare_tokens(t, run, rung, err);
 }
 
-/* ---- The ladder ---------------------------------------------------------------------------------------------------
- */
+/* ---- The ladder ---- */
 
 static dflash_status run_mode(const dp_run_setup *setup, dp_mode mode, dp_run_record *run, dflash_error *err) {
     dp_run_setup with = *setup;

@@ -40,7 +40,7 @@ static void view_close(view *v) {
     free(v->got);
 }
 
-/* ---- Row errors and ULPs ----------------------------------------------------------------------------------------- */
+/* ---- Row errors and ULPs ---- */
 
 /* Relative L2 of one row; NaN and infinity stay what they are. */
 static double row_error(double error_square, double want_square) {
@@ -76,7 +76,7 @@ static dflash_status collect_stage(const view *v, dp_stage_plot *out, dflash_err
     return DFLASH_OK;
 }
 
-/* ---- Scatter ----------------------------------------------------------------------------------------------------- */
+/* ---- Scatter ---- */
 
 static dflash_status collect_scatter(const view *v, dp_scatter *out, dflash_error *err) {
     const int64_t step = (v->want.count + DP_SCATTER_MOST - 2) / (DP_SCATTER_MOST - 1); /* one is kept for the worst */
@@ -108,7 +108,7 @@ static const dp_stage_result *scatter_stage(const dp_result *result) {
     return stage != NULL && !stage->exact && stage->difference.count > 0 ? stage : NULL;
 }
 
-/* ---- Frequencies, margins, tokens -------------------------------------------------------------------------------- */
+/* ---- Frequencies, margins, tokens ---- */
 
 static dflash_status collect_rope(const view *v, dp_rope_plot *out, dflash_error *err) {
     out->got = allocate(v->want.count, sizeof *out->got);
@@ -207,7 +207,7 @@ static dflash_status tokens_of_logits(dp_result *result, dflash_error *err) {
     return DFLASH_OK;
 }
 
-/* ---- The whole --------------------------------------------------------------------------------------------------- */
+/* ---- The whole ---- */
 
 static bool named(const dp_stage_result *stage, const char *a, const char *b, const char *c) {
     return strcmp(stage->name, a) == 0 || (b != NULL && strcmp(stage->name, b) == 0) ||

@@ -80,7 +80,7 @@ static dflash_status preflight(check *c, dp_result *out) {
     return status == DFLASH_OK && o->report ? dp_facts_of_preflight(&c->in, &out->facts, c->err) : status;
 }
 
-/* ---- Loading --------------------------------------------------------------------------------------------------- */
+/* ---- Loading ---- */
 
 /* A device's weights cannot be read from here, and an altered drafter is no authority: the formulas of isolated.h are
  * evaluated from a copy on the CPU. */
@@ -144,8 +144,7 @@ static dflash_status load(check *c, dp_result *out) {
     return status;
 }
 
-/* ---- The block run -------------------------------------------------------------------------------------------------
- */
+/* ---- The block run ---- */
 
 static dflash_status record_cache(check *c) {
     const dflash_config *config = &c->in.config;
@@ -195,8 +194,7 @@ static dflash_status run_block(check *c) {
     return status;
 }
 
-/* ---- Comparison ----------------------------------------------------------------------------------------------------
- */
+/* ---- Comparison ---- */
 
 /* Ids and counts: equal or not. The first that differs is named as the worst. */
 static dflash_status compare_exact(const check *c, const dp_stage_spec *spec, const dp_recorded *run,
@@ -324,8 +322,7 @@ static dflash_status compare_variants(const check *c, dp_result *out) {
     return DFLASH_OK;
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 /* What passed did so under limits that are multiples of the float32 run's distance: they mean something only if that
  * run is one. Asked last, because a program that reads its weights wrongly does not find it right either, and is at

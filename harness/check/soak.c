@@ -51,8 +51,7 @@ typedef struct soak {
     dflash_error *err;
 } soak;
 
-/* ---- Values --------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 static float made(soak *s, profile p, float before) {
     const float even = (float)(dp_random_next(&s->random) >> 40) * 0x1p-23f - 1.0f;
@@ -99,8 +98,7 @@ static bool replace(void *user, const dflash_stage_view *view, float *value) {
     return true;
 }
 
-/* ---- A run ---------------------------------------------------------------------------------------------------------
- */
+/* ---- A run ---- */
 
 static dflash_status open_run(soak *s, const char *dir, dflash_precision precision) {
     TRY(dflash_engine_create(&(dflash_engine_options){.products = s->products, .threads = 2, .poison_scratch = true},

@@ -13,7 +13,7 @@ enum { WORD = 64, MOST_THREADS = 1024 };
 static bool apply(const char *key, const char *value, dp_run_setup *setup) {
     dflash_engine_options *engine = &setup->engine;
     long threads = 0, device = 0;
-    if (strcmp(key, "isa") == 0) return dp_parse_isa(value, &engine->isa);
+    if (strcmp(key, "isa") == 0) return dflash_isa_parse(value, &engine->isa);
     if (strcmp(key, "precision") == 0) return setup->has_precision = dflash_precision_parse(value, &setup->precision);
     if (strcmp(key, "products") == 0) return dflash_products_parse(value, &engine->products);
     if (strcmp(key, "threads") == 0) {
@@ -26,8 +26,8 @@ static bool apply(const char *key, const char *value, dp_run_setup *setup) {
         engine->device = (int)device;
         return good;
     }
-    if (strcmp(key, "backend") == 0) return dp_parse_backend(value, &engine->backend);
-    return strcmp(key, "class") == 0 && dp_parse_class(value, &engine->numeric_class);
+    if (strcmp(key, "backend") == 0) return dflash_backend_parse(value, &engine->backend);
+    return strcmp(key, "class") == 0 && dflash_class_parse(value, &engine->numeric_class);
 }
 
 dflash_status dp_side_parse(const char *text, size_t length, dp_run_setup *setup, dflash_error *err) {

@@ -71,8 +71,7 @@ typedef struct bisect {
     const char *command;
 } bisect;
 
-/* ---- Results -------------------------------------------------------------------------------------------------------
- */
+/* ---- Results ---- */
 
 static int code_of(const dp_bisection *b) {
     const dp_verdict verdict = b->comparison.verdict;
@@ -121,8 +120,7 @@ static int bisect_pair(const bisect *b, const char *mode, const char *stage, con
     return code;
 }
 
-/* ---- The ways ------------------------------------------------------------------------------------------------------
- */
+/* ---- The ways ---- */
 
 enum { RUN_PATH = DP_FOLDER_PATH + 16 };
 
@@ -254,8 +252,7 @@ static int with_scratch(bisect *b, int (*run)(bisect *b, const char *scratch)) {
     return code;
 }
 
-/* ---- The command line ----------------------------------------------------------------------------------------------
- */
+/* ---- The command line ---- */
 
 static int parse(bisect *b, int argc, char **argv) {
     const dp_option own[] = {{"--between", &b->between}, {"--a", &b->side[0]},    {"--b", &b->side[1]},

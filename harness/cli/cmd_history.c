@@ -104,7 +104,7 @@ static void print_drift(const dp_drift *drift) {
                100.0 * drift->chance);
 }
 
-/* ---- The plot ---------------------------------------------------------------------------------------------------- */
+/* ---- The plot ---- */
 
 static dflash_status write_plot(const dp_history *h, const groups *g, const words *w, dflash_error *err) {
     const size_t entries = (size_t)h->count + 1;
@@ -142,7 +142,7 @@ static dflash_status write_plot(const dp_history *h, const groups *g, const word
     return status;
 }
 
-/* ---- The command ------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 static int show(const words *w, const dp_history *h, dflash_error *err) {
     groups g;

@@ -65,8 +65,7 @@ typedef struct identity {
 
 static void worsen(identity *d, dp_verdict verdict) { d->worst = dp_worse_verdict(d->worst, verdict); }
 
-/* ---- Cases
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Cases ---- */
 
 static void account(identity *d, dp_identity_result *result, const char *origin) {
     dp_progress_clear(&d->progress);
@@ -168,8 +167,7 @@ static void run_list(identity *d, const dp_case_list *list) {
     dp_progress_end(&d->progress);
 }
 
-/* ---- Digests
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Digests ---- */
 
 static void print_digest(const dp_digest *digest, dp_digest_verdict verdict, void *user) {
     static const char *const words[] = {[DP_DIGEST_DIFFERS] = "another digest",
@@ -186,8 +184,7 @@ static void compare_digests(identity *d) {
     worsen(d, wrong > 0 ? DP_FAIL : c.compared == 0 ? DP_NOTHING : DP_PASS);
 }
 
-/* ---- The command
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 static int print_json(const identity *d, int code) {
     cJSON *document = cJSON_CreateObject();

@@ -33,7 +33,7 @@ static const char help[] =
     "\n"
     "Exit codes: 0 shown, 2 usage, 3 refused, 4 I/O or memory, 5 -k matched nothing.\n";
 
-/* ---- Shared by the descriptions ---------------------------------------------------------------------------------- */
+/* ---- Shared by the descriptions ---- */
 
 bool dp_inspect_wants(const dp_inspect_options *options, const char *name) {
     return options == NULL || options->pattern == NULL || dp_glob(options->pattern, name);
@@ -86,7 +86,7 @@ dflash_status dp_inspect_json(cJSON *document, dflash_error *err) {
     return DFLASH_OK;
 }
 
-/* ---- The command ------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 static bool ends_with(const char *text, const char *end) {
     const size_t n = strlen(text), m = strlen(end);

@@ -52,8 +52,7 @@ static dflash_status measure(const dp_oracle *oracle, const char *name, stage_fi
     return status;
 }
 
-/* ---- Text
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Text ---- */
 
 static const char *text_of(const cJSON *record, const char *key) {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(record, key));
@@ -147,8 +146,7 @@ static dflash_status show_text(const dp_inspect_options *options, const dp_oracl
     return DFLASH_OK;
 }
 
-/* ---- JSON
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 /* JSON has no infinity; a figure that has no value is null. */
 static void add_figure(cJSON *object, const char *key, double value, bool defined) {

@@ -34,8 +34,7 @@ static dflash_status measure(const dp_oracle *file, const char *name, figures *o
     return DFLASH_OK;
 }
 
-/* ---- Text ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 /* Every fact but the weights, of which the number is shown: --json has their digests. */
 static void print_provenance(const cJSON *record) {
@@ -78,8 +77,7 @@ static dflash_status show_text(const dp_inspect_options *options, const dp_oracl
     return DFLASH_OK;
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ---- */
 
 static cJSON *stage_json(const dp_oracle *file, const char *name, const figures *f) {
     const dp_dataset_info *info = dp_oracle_stage_info(file, DP_RUN_OWN, name);

@@ -12,17 +12,6 @@ enum { MOST_THREADS = 1024, MOST_DEVICES = 1024 };
 
 bool dp_parse_device(const char *value, long *out) { return dp_parse_int(value, 0, MOST_DEVICES - 1, out); }
 
-bool dp_parse_isa(const char *name, dflash_isa *isa) {
-    static const char *const names[] = {
-        [DFLASH_ISA_GENERIC] = "generic", [DFLASH_ISA_AVX2] = "avx2", [DFLASH_ISA_AVX512] = "avx512"};
-    for (int i = DFLASH_ISA_GENERIC; i <= DFLASH_ISA_AVX512; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *isa = (dflash_isa)i;
-            return true;
-        }
-    return false;
-}
-
 /* FORMAT=FILE */
 static bool take_report(const char *command, const char *value, dp_run_options *options, int *code) {
     const char *equals = strchr(value, '=');
@@ -45,35 +34,22 @@ bool dp_run_wants_result(const dp_run_options *options) {
     return options->json || options->out != NULL || options->history != NULL || options->report_count > 0;
 }
 
-/* The number of the name that `value` is, by a function that names them. */
-#define PARSE(parse, type, name_of, last)                                                                              \
-    bool parse(const char *value, type *out) {                                                                         \
-        for (int i = 0; i <= (int)(last); i++)                                                                         \
-            if (strcmp(value, name_of((type)i)) == 0) {                                                                \
-                *out = (type)i;                                                                                        \
-                return true;                                                                                           \
-            }                                                                                                          \
-        return false;                                                                                                  \
-    }
-PARSE(dp_parse_backend, dflash_backend, dflash_backend_name, DFLASH_BACKEND_CUDA)
-PARSE(dp_parse_class, dflash_class, dflash_class_name, DFLASH_CLASS_FAST)
-
 /* The options that say what computes. 1: taken, 0: another word, -1: a usage error in *code. */
 static int take_engine_option(const char *command, const char *word, const char *value, dp_run_options *options,
                               int *code) {
     bool good = false;
     const char *takes = "";
     if (strcmp(word, "--isa") == 0) {
-        good = dp_parse_isa(value, &options->isa);
+        good = dflash_isa_parse(value, &options->isa);
         takes = "generic, avx2 or avx512";
     } else if (strcmp(word, "--backend") == 0) {
-        good = dp_parse_backend(value, &options->backend);
+        good = dflash_backend_parse(value, &options->backend);
         takes = "cpu or cuda";
     } else if (strcmp(word, "--device") == 0) {
         good = dp_parse_device(value, &options->device);
         takes = "the number of a CUDA device, from 0 on";
     } else if (strcmp(word, "--class") == 0) {
-        good = dp_parse_class(value, &options->numeric_class);
+        good = dflash_class_parse(value, &options->numeric_class);
         takes = "exact, cublas or fast";
     } else if (strcmp(word, "--products") == 0) {
         good = dflash_products_parse(value, &options->products);

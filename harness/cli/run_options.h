@@ -56,9 +56,5 @@ bool dp_run_wants_result(const dp_run_options *options);
 
 /* A device's number, 0 or more. */
 bool dp_parse_device(const char *value, long *out);
-/* The next three: false where there is no such name. */
-bool dp_parse_isa(const char *name, dflash_isa *isa);         /* generic, avx2, avx512 */
-bool dp_parse_backend(const char *name, dflash_backend *out); /* cpu, cuda */
-bool dp_parse_class(const char *name, dflash_class *out);     /* exact, cublas, fast */
 
 #endif

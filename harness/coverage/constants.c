@@ -21,8 +21,7 @@ typedef struct reader {
     dflash_error *err;
 } reader;
 
-/* ---- Values ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 /* An expression in progress; `bad` once it holds something other than whole numbers and what is known by name. */
 typedef struct expression {
@@ -115,8 +114,7 @@ static dflash_status add(const reader *r, const char *name, size_t length, const
     return DFLASH_OK;
 }
 
-/* ---- Text -----------------------------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 /* Comments become spaces. */
 static void blank_comments(char *text) {
@@ -168,8 +166,7 @@ static dflash_status read_text(const reader *r, char *text) {
     return status;
 }
 
-/* ---- Files ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Files ---- */
 
 static const char *const kinds[] = {".h", ".cuh", ".c", ".cu"}; /* of source files, those that are included first */
 enum { KINDS = sizeof kinds / sizeof *kinds };

@@ -16,8 +16,7 @@ enum {
     CHANNELS_MET = 64 /* of a unit of the CUDA kernels: DC_ITEM_CHANNELS */
 };
 
-/* ---- What a case amounts to
- * ------------------------------------------------------------------------------------------ */
+/* ---- What a case amounts to ---- */
 
 typedef enum quantity {
     NONE = 0,
@@ -125,8 +124,7 @@ static void measure(const dflash_config *c, dflash_precision precision, const in
     value[WORDS] = matrix / 4; /* of bfloat16 */
 }
 
-/* ---- What a constant is held against
- * --------------------------------------------------------------------------------- */
+/* ---- What a constant is held against ---- */
 
 /* A constant may have several lines: the first that says why it is no size decides, else all are held against it. */
 typedef struct rule {
@@ -201,7 +199,7 @@ static const rule rules[] = {
     {"cuda/persistent/persistent.cu", "FEW_ROWS", ROWS, NULL},
     {"cuda/ops/rmsnorm.cu", "SMALL_ROW", HIDDEN, NULL},
     {"config/config_limits.h", "*", NONE, REFUSED},
-    {"include/dflash.h", "DFLASH_MAX_*", NONE, REFUSED},
+    {"include/dflash/*.h", "DFLASH_MAX_*", NONE, REFUSED},
     {"draft/draft.c", "MOST_CONTEXT", NONE, REFUSED},
     {"model/draft_load.c", "SMALLEST_HEAD", NONE, REFUSED},
     {"heads/window.c", "*", NONE, REFUSED},
@@ -211,7 +209,7 @@ static const rule rules[] = {
     {"*", "*_TEXT_MAX", NONE, FORMAT},
     {"*", "*SHOWN*", NONE, FORMAT},
     {"*", "HEADER_MAX", NONE, REFUSED},
-    {"include/dflash.h", "DFLASH_TENSOR_RANK", NONE, FORMAT},
+    {"include/dflash/*.h", "DFLASH_TENSOR_RANK", NONE, FORMAT},
     {"weights/head_find.c", "LIST_TEXT", NONE, FORMAT},
     {"config/config_keys.c", "FIRST_ROPE", NONE, "the number of a bit"},
     {"common/processors.c", "*", NONE, "a set of processors grows to what the system says"},
@@ -277,8 +275,7 @@ static int64_t value_of(const dp_constant_list *list, const char *name) {
     return 1;
 }
 
-/* ---- The whole
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- The whole ---- */
 
 typedef struct measured {
     const char *name;

@@ -16,8 +16,7 @@ const char *dp_noticed_name(dp_noticed noticed) {
     return names[noticed];
 }
 
-/* ---- Steps ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Steps ---- */
 
 static bool whole_up(dflash_config *c, int part) {
     int32_t *const at[] = {&c->hidden,        &c->n_heads,         &c->n_kv_heads,  &c->head_dim,
@@ -225,8 +224,7 @@ int dp_field_count(void) { return (int)(sizeof fields / sizeof *fields); }
 
 const dp_field *dp_field_at(int index) { return &fields[index]; }
 
-/* ---- Judging --------------------------------------------------------------------------------------------------------
- */
+/* ---- Judging ---- */
 
 /* The first thing that a failing run shows. */
 static void first_failure(const dp_result *result, dp_sensitivity *out) {

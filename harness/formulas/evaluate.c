@@ -6,8 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* ---- What a stage comes from ---------------------------------------------------------------------------------------
- */
+/* ---- What a stage comes from ---- */
 
 static void refer(dp_references *r, int stage, int layer) {
     r->item[r->count++] = (dp_reference){(dflash_stage)stage, layer};
@@ -216,8 +215,7 @@ int64_t dp_evaluate_group(const dp_class_model *m, const dflash_config *c, const
     }
 }
 
-/* ---- Products ------------------------------------------------------------------------------------------
- */
+/* ---- Products ---- */
 
 static dp_approx product_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
     const int64_t row = index / job->matrix->out, column = index % job->matrix->out;
@@ -240,8 +238,7 @@ static dp_approx cache_element(const dp_job *job, int64_t index, dp_scratch *scr
                           ->value[index % layer]);
 }
 
-/* ---- Set-up --------------------------------------------------------------------------------------------------------
- */
+/* ---- Set-up ---- */
 
 static void set_product(dp_job *job, dp_element_fn element, const df_matrix *matrix, const float *bias) {
     job->element = element;
@@ -359,8 +356,7 @@ static dflash_status set_up(dp_job *job, dp_scratch *scratch, dflash_error *err)
     }
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 enum { ELEMENTS_PER_TASK = 64 }; /* a few rows of the small stages, and enough tasks of the large ones */
 

@@ -18,8 +18,7 @@ static int64_t previous(const dp_job *job, const double *token, int64_t slot) {
     return slot == 0 ? job->e->anchor : (int64_t)token[slot - 1];
 }
 
-/* ---- Logits and plain products -------------------------------------------------------------------------------------
- */
+/* ---- Logits and plain products ---- */
 
 /* The product, times the multiplier, softcapped. */
 static dp_approx logit_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
@@ -38,8 +37,7 @@ static dp_approx hidden_element(const dp_job *job, int64_t index, dp_scratch *sc
     return dp_product(job, job->matrix, NULL, column, slot_row(job, job->in[0], slot), scratch);
 }
 
-/* ---- Choices -------------------------------------------------------------------------------------------------------
- */
+/* ---- Choices ---- */
 
 /* Whether column a of a row comes before column b: the larger value, ties to the lower column. */
 static bool precedes(const double *row, int64_t a, int64_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); }
@@ -83,8 +81,7 @@ static dp_approx token_element(const dp_job *job, int64_t index, dp_scratch *scr
     return dp_exactly((double)best_of(job->in[0] + index * vocab, vocab));
 }
 
-/* ---- Selector ------------------------------------------------------------------------------------------------------
- */
+/* ---- Selector ---- */
 
 /* logit(b) + sum_j (pred[prev][j] h[j]) succ[b][j]. */
 static dp_approx score_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
@@ -105,8 +102,7 @@ static dp_approx score_element(const dp_job *job, int64_t index, dp_scratch *scr
     return dp_add(m, dp_exactly(job->in[0][index]), dp_sum_products(m, &terms));
 }
 
-/* ---- Markov head ---------------------------------------------------------------------------------------------------
- */
+/* ---- Markov head ---- */
 
 /* matrix[row] . x + bias for an x with errors; x_value [in] holds its values. */
 static dp_approx approx_product(const dp_job *job, const df_matrix *matrix, const float *bias, int64_t row,
@@ -189,8 +185,7 @@ static dp_approx markov_element(const dp_job *job, int64_t index, dp_scratch *sc
     return dp_add(job->m, dp_exactly(job->in[0][index]), bias);
 }
 
-/* ---- Confidence ----------------------------------------------------------------------------------------------------
- */
+/* ---- Confidence ---- */
 
 /* w [row ; e of the token before] + b. */
 static dp_approx confidence_element(const dp_job *job, int64_t index, dp_scratch *scratch) {
@@ -222,8 +217,7 @@ static dflash_status check_previous(const dp_job *job, const df_matrix *matrix, 
     return check_rows(job, matrix, token, job->spec->dim[0] - 1, err);
 }
 
-/* ---- Set-up --------------------------------------------------------------------------------------------------------
- */
+/* ---- Set-up ---- */
 
 dflash_status dp_setup_head(dp_job *job, dp_scratch *scratch, dflash_error *err) {
     const df_weights *w = &job->e->draft->weights;

@@ -3,8 +3,7 @@
 
 static const double two_pi = 2.0 * 3.14159265358979323846; /* the circle in radians */
 
-/* ---- Frequencies ---------------------------------------------------------------------------------------------------
- */
+/* ---- Frequencies ---- */
 
 /* A float32 operation on positive numbers: relative errors add, and one more rounding. */
 static double step(double a, double b, double unit) { return a + b + a * b + unit * (1.0 + a + b); }
@@ -97,8 +96,7 @@ dp_approx dp_inv_freq_element(const dp_job *job, int64_t index, dp_scratch *scra
     return dp_frequency(&job->c->rope, (int)index);
 }
 
-/* ---- Tables --------------------------------------------------------------------------------------------------------
- */
+/* ---- Tables ---- */
 
 static double yarn_magnitude(double scale, double mscale) {
     return scale <= 1.0 ? 1.0 : 0.1 * mscale * log(scale) + 1.0; /* 0.1: YaRN's definition */
@@ -130,8 +128,7 @@ dp_approx dp_rope_table_element(const dp_job *job, int64_t index, dp_scratch *sc
     return scaled;
 }
 
-/* ---- Rotation ------------------------------------------------------------------------------------------------------
- */
+/* ---- Rotation ---- */
 
 /* (a, b) -> (a c - b s, b c + a s): the second product is rounded, the first goes into the sum unrounded. */
 dp_approx dp_rotated_element(const dp_job *job, int64_t index, dp_scratch *scratch) {

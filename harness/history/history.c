@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- The line ---------------------------------------------------------------------------------------------------- */
+/* ---- The line ---- */
 
 static const char *digest_of(const dp_result_case *item, const char *part, const char *key) {
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(item->object, part);
@@ -101,7 +101,7 @@ static char *line_of(const dp_result_file *file, bool after_torn, size_t *length
     return line;
 }
 
-/* ---- Appending --------------------------------------------------------------------------------------------------- */
+/* ---- Appending ---- */
 
 static dflash_status fail(dflash_error *err, const char *code, const char *path, const char *what) {
     return df_fail(err, DFLASH_ERR_IO, code,

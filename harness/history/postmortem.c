@@ -8,8 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- Reading -------------------------------------------------------------------------------------------------------
- */
+/* ---- Reading ---- */
 
 static dflash_status read_run(dp_past_run *run, dflash_error *err) {
     if (dp_file_is_hdf5(run->path)) return dp_past_open_recording(run, err);
@@ -50,8 +49,7 @@ static dflash_status read_runs(dp_postmortem *summary, dflash_error *err) {
     return DFLASH_OK;
 }
 
-/* ---- Cases ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Cases ---- */
 
 static dp_past_case *find(dp_postmortem *summary, const char *name) {
     for (int i = 0; i < summary->item_count; i++)
@@ -106,8 +104,7 @@ static dflash_status check_series(const dp_postmortem *summary, dflash_error *er
     return DFLASH_OK;
 }
 
-/* ---- The outcome ---------------------------------------------------------------------------------------------------
- */
+/* ---- The outcome ---- */
 
 static bool passes(const dp_result_case *item) { return item->result.verdict == DP_PASS; }
 
@@ -167,8 +164,7 @@ int dp_postmortem_bad_cases(const dp_postmortem *summary) {
     return bad;
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 dflash_status dp_postmortem_read(const dp_postmortem_options *options, dp_postmortem *out, dflash_error *err) {
     *out = (dp_postmortem){.options = *options};

@@ -18,8 +18,7 @@ const char *dp_order_text(dp_order order) {
     return text[order];
 }
 
-/* ---- Time ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Time ---- */
 
 static dflash_status check_times(const dp_postmortem *summary, dflash_error *err) {
     for (int r = 0; r < summary->run_count; r++)
@@ -45,8 +44,7 @@ static void sort(dp_postmortem *summary) {
     }
 }
 
-/* ---- Revisions -----------------------------------------------------------------------------------------------------
- */
+/* ---- Revisions ---- */
 
 /* A name that only a commit can have: a file must not choose a branch or a tag. */
 static bool is_hash(const char *text) {
@@ -112,8 +110,7 @@ dflash_status dp_past_put_in_order(dp_postmortem *summary, dflash_error *err) {
     return DFLASH_OK;
 }
 
-/* ---- Between two runs ----------------------------------------------------------------------------------------------
- */
+/* ---- Between two runs ---- */
 
 dflash_status dp_postmortem_commits(const dp_postmortem *summary, int before, int after, dp_past_commits *out,
                                     dflash_error *err) {

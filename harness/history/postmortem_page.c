@@ -17,8 +17,7 @@ enum { MOST_CURVES = 8, SUBJECT = 48 };
 /* The run whose story is told: the first bad one, where the cause is nearest. */
 static const dp_result_case *told(const dp_past_case *item) { return item->in_run[item->first_bad]; }
 
-/* ---- Paragraphs: words are buffered and then set, `ticked` ones as code ---------------------------------------
- */
+/* ---- Paragraphs: words are buffered and then set, `ticked` ones as code ---- */
 
 static void set(FILE *to, dp_buffered_text *words, const char *class) {
     if (dp_buffered_text_end(words)) {
@@ -37,8 +36,7 @@ static void about_case(FILE *to, const dp_postmortem *summary, const dp_past_cas
     set(to, &buffered_text, class);
 }
 
-/* ---- Runs ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Runs ---- */
 
 static void case_cell(FILE *to, const dp_result_case *item) {
     fputs("<td>", to);
@@ -103,8 +101,7 @@ static void table_of_runs(FILE *to, const dp_postmortem *summary) {
     set(to, &notes, "");
 }
 
-/* ---- What changed --------------------------------------------------------------------------------------------------
- */
+/* ---- What changed ---- */
 
 static void table_of_changes(FILE *to, const dp_changes *found) {
     if (found->count == 0)
@@ -167,8 +164,7 @@ static dflash_status changes(FILE *to, const dp_postmortem *summary, const dp_pa
     return commits(to, summary, item, err);
 }
 
-/* ---- Drift ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Drift ---- */
 
 /* Of the stage where it is largest; NaN when a stage is not finite, or has no error because it was not shown. */
 static double share_of_limit(const dp_result *result, bool by_bits) {
@@ -223,8 +219,7 @@ static dflash_status drift(FILE *to, const dp_postmortem *summary, dp_html_plots
     return status;
 }
 
-/* ---- Cases ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Cases ---- */
 
 static dflash_status one_case(FILE *to, const dp_postmortem *summary, dp_html_plots *plots, int index,
                               dflash_error *err) {

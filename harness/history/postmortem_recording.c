@@ -18,8 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- What it says of itself ---------------------------------------------------------------------------------------
- */
+/* ---- What it says of itself ---- */
 
 static const cJSON *said(const cJSON *object, const char *key) { return cJSON_GetObjectItemCaseSensitive(object, key); }
 
@@ -84,8 +83,7 @@ void dp_past_recording_release(dp_past_recording *recording) {
     free(recording->stage);
 }
 
-/* ---- Its stages as those of a result ------------------------------------------------------------------------------
- */
+/* ---- Its stages as those of a result ---- */
 
 static void take_stage(const dp_file_stage *from, const char *reference, dp_stage_result *to) {
     *to = (dp_stage_result){.rank = from->spec.rank,
@@ -163,8 +161,7 @@ static dflash_status collect_plots(const dp_file_comparison *c, dp_result *resul
     return status;
 }
 
-/* ---- Its judgement -------------------------------------------------------------------------------------------------
- */
+/* ---- Its judgement ---- */
 
 static dflash_status take_facts_of_pair(const dp_file_comparison *c, const dp_past_recording *recording,
                                         dp_run_facts *out, dflash_error *err) {
@@ -277,8 +274,7 @@ static dflash_status judge(const char *against, const char *oracle, const char *
     return status;
 }
 
-/* ---- Its case ------------------------------------------------------------------------------------------------------
- */
+/* ---- Its case ---- */
 
 static bool of_checkpoint(const dp_result_case *item, const dp_past_recording *recording) {
     const dp_run_facts *facts = &item->result.facts;

@@ -47,8 +47,7 @@ static void run_name(FILE *to, const dp_postmortem *summary, int run) {
     ticked(to, dp_past_run_name(&summary->run[run], name));
 }
 
-/* ---- The outcome ---------------------------------------------------------------------------------------------------
- */
+/* ---- The outcome ---- */
 
 void dp_postmortem_outcome(FILE *to, const dp_postmortem *summary, const dp_past_case *item) {
     ticked(to, item->name);
@@ -78,8 +77,7 @@ void dp_postmortem_outcome(FILE *to, const dp_postmortem *summary, const dp_past
     fputs(".", to);
 }
 
-/* ---- Bits ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Bits ---- */
 
 /* The first stage that fails, as the recording's comparison has it; NULL when none does. */
 static const dp_pair_stage *first_failure(const dp_past_run *run, bool *integer) {
@@ -150,8 +148,7 @@ void dp_postmortem_begin(FILE *to, const dp_postmortem *summary, const dp_past_c
     fputs(first->lacking ? ", which is not there in the shape expected." : ".", to);
 }
 
-/* ---- Caveats -------------------------------------------------------------------------------------------------------
- */
+/* ---- Caveats ---- */
 
 void dp_postmortem_notes(FILE *to, const dp_postmortem *summary) {
     const dp_past_run *recorded = NULL;

@@ -69,8 +69,7 @@ static void finish(run *r, dp_outcome *outcome) {
     outcome->seconds = dp_seconds() - outcome->seconds;
 }
 
-/* ---- Variants with a fixed script
- * ------------------------------------------------------------------------------------------- */
+/* ---- Variants with a fixed script ---- */
 
 /* A drafter that refuses its own interface's steps has failed the variant; a processor without the instructions is no
  * verdict; anything else ends the case. */
@@ -95,8 +94,7 @@ static dflash_status run_variants(run *r) {
     return status;
 }
 
-/* ---- Histories
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Histories ---- */
 
 /* Whether a schedule ends as the failing one did; a status that is no verdict stops the shrinking. */
 typedef struct same_failure {
@@ -220,8 +218,7 @@ static dflash_status run_histories(run *r) {
     return status;
 }
 
-/* ---- The whole
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- The whole ---- */
 
 static bool any_selected(const run *r) {
     for (int i = 0; dp_identity_variant_name(i) != NULL; i++)

@@ -69,8 +69,7 @@ dflash_status dp_digests_add(dp_digest_list *list, const char *name, const dp_re
     return status;
 }
 
-/* ---- Files
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Files ---- */
 
 dflash_status dp_digests_write(const char *path, const dp_digest_list *list, dflash_error *err) {
     cJSON *document = cJSON_CreateObject();
@@ -144,8 +143,7 @@ dflash_status dp_digests_read(const char *path, dp_digest_list *out, dflash_erro
     return status;
 }
 
-/* ---- Comparison
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Comparison ---- */
 
 dp_digest_comparison dp_digests_compare(const dp_digest_list *run, const dp_digest_list *file, dp_digest_report report,
                                         void *user) {

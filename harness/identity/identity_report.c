@@ -110,8 +110,7 @@ void dp_identity_text(FILE *to, const dp_identity_result *result, const char *or
             print_variant(to, result, &result->variant[i], origin);
 }
 
-/* ---- JSON
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static cJSON *stage_json(const dp_pair_stage *stage) {
     char bits[16];

@@ -123,8 +123,7 @@ dflash_status dp_variant_rows_permuted(const dp_reference *r, int argument, dp_p
     return status;
 }
 
-/* ---- Beside NaN
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Beside NaN ---- */
 
 /* Row i of `from` becomes row 2i + 1 of the result, the others are full of NaN. The caller frees it. */
 static float *between_nan(const float *from, int rows, size_t n) {

@@ -84,8 +84,7 @@ dflash_status dp_record_round(const dp_rig *rig, const dp_subject *subject, dfla
     return status;
 }
 
-/* ---- Steps of a cache
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Steps of a cache ---- */
 
 static void show(const dp_subject *subject, dflash_kv *kv, char kind, bool before) {
     if (subject->hooks != NULL && subject->hooks->step != NULL)

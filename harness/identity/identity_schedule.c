@@ -51,8 +51,7 @@ dp_schedule_size dp_schedule_measure(const dp_schedule *schedule) {
     return size;
 }
 
-/* ---- Text -----------------------------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 /* One word of `length` characters. False: there is no such word. */
 static bool parse_word(const char *word, size_t length, char *kind, int *rows) {
@@ -130,8 +129,7 @@ char *dp_schedule_text(const dp_schedule *schedule) {
     return text;
 }
 
-/* ---- At random
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- At random ---- */
 
 /* A history in the making. Rows up to `furthest` have been committed at some time; going back is always possible to a
  * block before that. */

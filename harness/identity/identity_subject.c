@@ -67,8 +67,7 @@ float dp_even_range(const float *values, size_t n) {
     return n > 0 ? (float)sqrt(3.0 * sum / (double)n) : 1.0f;
 }
 
-/* ---- Rows -----------------------------------------------------------------------------------------------------------
- */
+/* ---- Rows ---- */
 
 int32_t dp_subject_position(const dp_subject *subject, int row) {
     const dp_preflight *in = &subject->in;
@@ -94,8 +93,7 @@ void dp_subject_noise(const dp_subject *subject, int index, float *noise) {
                          n);
 }
 
-/* ---- Drafters -------------------------------------------------------------------------------------------------------
- */
+/* ---- Drafters ---- */
 
 /* With an oracle, the head that its reference ran; without one, the one that was given or the checkpoint's own. */
 static dflash_status load_head(const dp_subject *s, dp_rig *rig, dflash_error *err) {

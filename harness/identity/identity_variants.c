@@ -39,8 +39,7 @@ void dp_reference_release(dp_reference *reference) {
     *reference = (dp_reference){.subject = NULL};
 }
 
-/* ---- Parts of variants
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Parts of variants ---- */
 
 static dflash_status compare(const dp_reference *r, const dp_recording *run, dp_pair_rule rule, dp_pair *pair,
                              dflash_error *err) {
@@ -128,8 +127,7 @@ static dflash_status compare_another(const dp_reference *r, const dflash_engine_
     return status;
 }
 
-/* ---- The variants
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- The variants ---- */
 
 /* The context in calls of `chunk` rows; 0: at once. */
 static dflash_status run_ingest(const dp_reference *r, int chunk, dp_pair *pair, dflash_error *err) {
@@ -211,8 +209,7 @@ static dflash_status run_moved(const dp_reference *r, int argument, dp_pair *pai
     return status;
 }
 
-/* ---- Without an observer
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Without an observer ---- */
 
 /* One stage of the reference against what a caller received. */
 static dflash_status compare_received(const dp_reference *r, dflash_stage stage, const float *f32, const int32_t *i32,

@@ -16,8 +16,7 @@ const char *dp_bit_class_name(dp_bit_class reached) {
     return names[reached];
 }
 
-/* ---- One stage ----------------------------------------------------------------------------------------------------
- */
+/* ---- One stage ---- */
 
 static bool finite_bits(uint32_t bits) { return (bits >> 23 & 0xff) != 0xff; }
 
@@ -96,8 +95,7 @@ static dflash_status judge_by_envelope(dflash_stage kind, const float *a, const 
     return status;
 }
 
-/* ---- The list -----------------------------------------------------------------------------------------------------
- */
+/* ---- The list ---- */
 
 static void merge(dp_pair_stage *into, const dp_pair_stage *from) {
     if (from->differing > 0 && into->differing == 0) {
@@ -163,8 +161,7 @@ dflash_status dp_pair_lacking(dflash_stage kind, int layer, dp_pair *pair, dflas
     return add(pair, &stage, err);
 }
 
-/* ---- Two recordings ------------------------------------------------------------------------------------------------
- */
+/* ---- Two recordings ---- */
 
 /* Whole stages, or under the rule of a round the last rows of the first side's. */
 static dflash_status compare_recorded(const dp_recorded *a, const dp_recorded *b, dp_pair_rule rule,
@@ -213,8 +210,7 @@ void dp_pair_release(dp_pair *pair) {
     *pair = (dp_pair){.stage = NULL};
 }
 
-/* ---- What came of it ------------------------------------------------------------------------------------------------
- */
+/* ---- What came of it ---- */
 
 const dp_pair_stage *dp_pair_first(const dp_pair *pair) {
     for (int i = 0; i < pair->count; i++)

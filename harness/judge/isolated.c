@@ -29,8 +29,7 @@ typedef struct run {
     dflash_error *err;
 } run;
 
-/* ---- The forward ---------------------------------------------------------------------------------------------------
- */
+/* ---- The forward ---- */
 
 /* Shown to a replacement: what follows is computed from what then stands there. The others are only observed: what
  * follows was computed from the values as they were, whatever was injected into the record of them. */
@@ -92,8 +91,7 @@ static dflash_status run_forward(run *r) {
     return status == DFLASH_OK ? dp_recording_status(&r->computed, r->err) : status;
 }
 
-/* ---- Values --------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 /* The whole rows of a sampled stage, at their places. Pages that no row lies in are never touched. */
 static dflash_status read_rows(run *r, const dp_stage_spec *spec) {
@@ -163,8 +161,7 @@ static dflash_status collect_given(run *r) {
     return DFLASH_OK;
 }
 
-/* ---- Judging -------------------------------------------------------------------------------------------------------
- */
+/* ---- Judging ---- */
 
 static dp_evaluation evaluation_of(const run *r, dp_class_model model, const dp_stage_values *values) {
     return (dp_evaluation){.model = model,
@@ -286,8 +283,7 @@ static dflash_status judge_stage(const run *r, const dp_stage_spec *spec, dp_iso
     return status;
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 dflash_status dp_isolated_run(const dp_isolated_options *options, dp_isolated *out, dflash_error *err) {
     run r = {.o = options, .in = options->in, .err = err};

@@ -15,8 +15,7 @@
 
 enum { PATH_SIZE = 4096, LARGEST_CONFIG = 1 << 24 };
 
-/* ---- Provenance ----------------------------------------------------------------------------------------------------
- */
+/* ---- Provenance ---- */
 
 cJSON *dp_engine_facts(const dflash_engine *engine, const dflash_engine_options *options) {
     cJSON *facts = dp_environment();
@@ -77,8 +76,7 @@ static dflash_status provenance_text(const dp_run_record *run, const char *check
     return status;
 }
 
-/* ---- The file ------------------------------------------------------------------------------------------------------
- */
+/* ---- The file ---- */
 
 static dflash_status write_geometry(const dp_run_record *run, dp_store_writer *writer, dflash_error *err) {
     cJSON *geometry = dp_geometry_of(&run->in.config);

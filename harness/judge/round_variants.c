@@ -96,9 +96,7 @@ static dflash_status draft_stray(course *a, int after) {
     return status;
 }
 
-/* ---- The variants
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- The variants ---- */
 
 static dflash_status fill_plain(course *a) {
     TRY(create(a, a->input.context + a->c->block));
@@ -236,8 +234,7 @@ bool dp_variant_exists(const dp_variant *variant, const dflash_config *config) {
     return !variant->sliding || largest_window(config) > 0;
 }
 
-/* ---- Running one ---------------------------------------------------------------------------------------------------
- */
+/* ---- Running one ---- */
 
 /* forward_block over the rows of an input. */
 static dflash_status record_block(dflash_draft *draft, const dp_round_input *input, dp_recording *out,

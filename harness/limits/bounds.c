@@ -152,9 +152,7 @@ dp_class_model dp_class_model_any_order(void) {
     return model;
 }
 
-/* ---- Limits
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Limits ---- */
 
 double dp_false_alarm(void) { return constant(FALSE_ALARM); }
 
@@ -178,8 +176,7 @@ double dp_peak_limit(int64_t elements) {
     return elements < 1 ? 0.0 : sqrt(2.0 * log(2.0 * (double)elements / dp_false_alarm()));
 }
 
-/* ---- Words ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Words ---- */
 
 const char *dp_bound_text(dflash_stage stage, const dp_class_model *model) {
     switch (stage) {

@@ -140,8 +140,7 @@ static const dp_rule rules[DP_RULE_COUNT] = {
 const dp_rule *dp_rule_of(dp_rule_id id) { return &rules[id]; }
 double dp_rule_value(dp_rule_id id) { return rules[id].value; }
 
-/* ---- What a stage's own operations cost ----------------------------------------------------------------------------
- */
+/* ---- What a stage's own operations cost ---- */
 
 bool dp_is_norm(dflash_stage stage) {
     return stage == DFLASH_STAGE_CTX_FEATURES || stage == DFLASH_STAGE_ATTN_NORM || stage == DFLASH_STAGE_ATTN_Q_NORM ||
@@ -190,9 +189,7 @@ dp_cost dp_own_floor(const dp_stage_spec *spec, double largest_in_row) {
     return (dp_cost){cost.l2, cost.max * largest_in_row};
 }
 
-/* ---- Limits
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Limits ---- */
 
 /* What a measure's limit is a multiple of. */
 static const char *basis(double reference_spread, double floor, bool rounding) {

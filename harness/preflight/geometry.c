@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The record of a config ----------------------------------------------------------------------------------------
- */
+/* ---- The record of a config ---- */
 
 /* A JSON object under construction; one failed allocation spoils the whole. */
 typedef struct builder {
@@ -128,8 +127,7 @@ cJSON *dp_geometry_of(const dflash_config *config) {
     return NULL;
 }
 
-/* ---- Comparison
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Comparison ---- */
 
 /* Numbers that are computed or measured, where two right answers may differ in the last bits. All others are integers.
  */
@@ -257,8 +255,7 @@ static dflash_status compare(const char *name, const cJSON *config, const cJSON 
     return same ? DFLASH_OK : differs(name, config, claim, s, err);
 }
 
-/* ---- Every field that differs ---------------------------------------------------------------------------------------
- */
+/* ---- Every field that differs ---- */
 
 typedef struct field_list {
     char text[480];

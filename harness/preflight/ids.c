@@ -27,8 +27,7 @@ static const char *run_text(const dp_oracle *file, dp_run run) {
     return dp_oracle_kind(file) == DP_KIND_ORACLE ? dp_run_name(run) : dp_recorded_run;
 }
 
-/* ---- Ranges --------------------------------------------------------------------------------------------------------
- */
+/* ---- Ranges ---- */
 
 static dflash_status check_range(const dp_ids_subject *s, const char *what, const dp_array *array, int64_t low,
                                  int64_t high, dflash_error *err) {
@@ -53,8 +52,7 @@ dflash_status dp_ids_check_anchor(const dp_ids_subject *subject, dflash_error *e
     return status;
 }
 
-/* ---- Candidates ---------------------------------------------------------------------------------------
- */
+/* ---- Candidates ---- */
 
 /* Reads another stage of the run, where it is there as it should be and whole; otherwise out->value is NULL. */
 static dflash_status read_whole(const dp_ids_subject *s, dp_run run, dflash_stage stage, dp_array *out,
@@ -97,8 +95,7 @@ static dflash_status check_candidates(const dp_ids_subject *s, dp_run run, const
     return status;
 }
 
-/* ---- The whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ---- */
 
 dflash_status dp_ids_check_stage(const dp_ids_subject *subject, dp_run run, const dp_stage_spec *spec,
                                  dflash_error *err) {

@@ -18,7 +18,7 @@ static bool is_digest(const cJSON *item) {
     return text != NULL && strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Reading ---- */
 
 static dflash_status check_entries(const dp_manifest *m, dflash_error *err) {
     const cJSON *entry;
@@ -64,7 +64,7 @@ void dp_manifest_release(dp_manifest *manifest) {
     *manifest = (dp_manifest){.path = NULL};
 }
 
-/* ---- Files ------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 dflash_status dp_manifest_check_file(const dp_manifest *m, const char *name, const char *oracle, dflash_error *err) {
     char digest[DP_DIGEST_TEXT];
@@ -98,7 +98,7 @@ const cJSON *dp_manifest_signature(const dp_manifest *m, const char *entry) {
     return key != NULL ? get(m->signatures, key) : NULL;
 }
 
-/* ---- Signatures -------------------------------------------------------------------------------------------------- */
+/* ---- Signatures ---- */
 
 static dflash_status differs(const char *where, const char *what, const char *name, const char *said,
                              const char *signed_, dflash_error *err) {
@@ -134,7 +134,7 @@ dflash_status dp_manifest_check_provenance(const cJSON *signature, const cJSON *
     return DFLASH_OK;
 }
 
-/* ---- Age --------------------------------------------------------------------------------------------------------- */
+/* ---- Age ---- */
 
 /* Adds the names of sources that are others now; whether there are any. */
 static bool changed_sources(const cJSON *signature, const char *folder, cJSON *names) {

@@ -30,8 +30,7 @@ typedef struct work {
     atomic_int next;
 } work;
 
-/* ---- Records
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Records ---- */
 
 static void show_shape(const dflash_tensor_view *view, char *out, size_t size) {
     int length = snprintf(out, size, "[");
@@ -111,8 +110,7 @@ static dflash_status match(const dflash_draft *draft, const cJSON *records, cons
     return DFLASH_OK;
 }
 
-/* ---- Digests
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Digests ---- */
 
 static int largest_first(const void *left, const void *right) {
     const item *a = left, *b = right;
@@ -177,8 +175,7 @@ cleanup:
     return status;
 }
 
-/* ---- Writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Writing ---- */
 
 cJSON *dp_tensor_record(const dflash_tensor_view *view, const char *sha256) {
     cJSON *record = cJSON_CreateObject();

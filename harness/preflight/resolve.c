@@ -53,7 +53,7 @@ static void push(resolver *r, cJSON *list, cJSON *value) {
     r->failed = true;
 }
 
-/* ---- The family and its parts ------------------------------------------------------------------------------------ */
+/* ---- The family and its parts ---- */
 
 static const char *family_of(resolver *r) {
     const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(key_of(r, "architectures"), 0));
@@ -92,7 +92,7 @@ static void put_dspark(resolver *r) {
         cJSON_CreateBool(has_confidence(r) && cJSON_IsTrue(key_of(r, "confidence_head_with_markov"))));
 }
 
-/* ---- Layers ------------------------------------------------------------------------------------------------------ */
+/* ---- Layers ---- */
 
 /* What each layer is: its type where types are written, sliding everywhere where use_swa says so without them. */
 static bool slides(const resolver *r, int layer) {
@@ -119,7 +119,7 @@ static void put_layers(resolver *r) {
     }
 }
 
-/* ---- The whole --------------------------------------------------------------------------------------------------- */
+/* ---- The whole ---- */
 
 static void put_sizes(resolver *r, const char *family) {
     static const char *const demanded[] = {"hidden_size",       "num_attention_heads", "num_key_value_heads",

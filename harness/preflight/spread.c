@@ -39,8 +39,7 @@ static double over(double claimed, double own) {
     return largest(claimed, least) / largest(own, least);
 }
 
-/* ---- The course ----------------------------------------------------------------------------------------------------
- */
+/* ---- The course ---- */
 
 /* Stage `to` is computed from the stage `from`, of this layer, where the set has it. */
 static void join(const subject *s, int to, dflash_stage from, int layer) {
@@ -159,8 +158,7 @@ static double deciding_rows(const subject *s, int i) {
     return largest(fmin((double)distinct_rows(s, i), fmin(spread->own_rows, spread->rows)), 1.0);
 }
 
-/* ---- What is refused -----------------------------------------------------------------------------------------------
- */
+/* ---- What is refused ---- */
 
 static dflash_status refuse(const subject *s, int i, const char *measure, double found, const char *what,
                             double allowed) {

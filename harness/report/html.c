@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* ---- Text ------------------------------------------------------------------------------------------------------- */
+/* ---- Text ---- */
 
 /* Length of the well-formed UTF-8 sequence at `s`, 0 when there is none. */
 static size_t sequence(const unsigned char *s) {
@@ -76,7 +76,7 @@ void dp_html_verdict(FILE *to, const char *verdict) {
     fputs("</span>", to);
 }
 
-/* ---- The frame --------------------------------------------------------------------------------------------------- */
+/* ---- The frame ---- */
 
 /* The names --p-* are the colours of the plots; svg_inline.c puts them in place of the scripts' fixed ones. */
 static const char styles[] =

@@ -20,8 +20,7 @@ const char *dp_plot_script(dp_plot plot) {
     return names[plot];
 }
 
-/* ---- Shared by the plots ------------------------------------------------------------------------------------------
- */
+/* ---- Shared by the plots ---- */
 
 double dp_plot_height(double error) { return error == 0 ? DP_PLOT_FLOOR : fmax(error, 2 * DP_PLOT_FLOOR); }
 
@@ -80,7 +79,7 @@ const char *dp_plot_focus(const dp_result *result) {
     return first >= 0 ? result->stage[first].name : "";
 }
 
-/* ---- Stages ------------------------------------------------------------------------------------------------------ */
+/* ---- Stages ---- */
 
 /* Integers have no error size: none differs, or the share of them that do. */
 static double chained_error(const dp_stage_result *stage) {
@@ -165,7 +164,7 @@ static bool write_stages(FILE *to, const dp_result *result) {
     return true;
 }
 
-/* ---- One stage --------------------------------------------------------------------------------------------------- */
+/* ---- One stage ---- */
 
 static bool write_scatter(FILE *to, const dp_result *result) {
     const dp_scatter *scatter = &result->plot.scatter;
@@ -251,7 +250,7 @@ static bool write_rope(FILE *to, const dp_result *result) {
     return rope->count > 0;
 }
 
-/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
+/* ---- Tokens ---- */
 
 /* 0: the same token, 1: another one, 2: a value that is not finite. */
 static void margins_of(FILE *to, const dp_margins *margins, int wanted) {
@@ -282,7 +281,7 @@ static bool write_margins(FILE *to, const dp_result *result) {
     return true;
 }
 
-/* ---- Files ------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 static dflash_status open_data(const dp_plots *plots, const char *name, char path[DP_PLOT_PATH], FILE **to,
                                dflash_error *err) {

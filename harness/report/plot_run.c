@@ -14,7 +14,7 @@
 
 enum { MOST_SVG = 8 << 20, MOST_SCRIPT = 1 << 20, MOST_LOG = 1 << 20, QUOTED = 2 * DP_PLOT_PATH };
 
-/* ---- Folders ----------------------------------------------------------------------------------------------------- */
+/* ---- Folders ---- */
 
 static bool holds_scripts(const char *folder) {
     char path[DP_PLOT_PATH];
@@ -84,7 +84,7 @@ dflash_status dp_plots_keep_script(const dp_plots *plots, const char *script, df
     return status;
 }
 
-/* ---- gnuplot ----------------------------------------------------------------------------------------------------- */
+/* ---- gnuplot ---- */
 
 /* A string of gnuplot in single quotes: a quote is doubled, and a line break, which would end it, becomes a space. */
 static void quote(const char *text, char out[QUOTED]) {

@@ -62,8 +62,7 @@ static const dp_result_case *leading_case(const page *p) {
     return lead;
 }
 
-/* ---- The first screen
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The first screen ---- */
 
 static void headline(FILE *to, const page *p, const dp_result_case *lead) {
     const int count = p->file->count;
@@ -193,8 +192,7 @@ static void first_screen(const page *p) {
     contents(p);
 }
 
-/* ---- Cases
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Cases ---- */
 
 static void case_list(const page *p) {
     if (p->file->count < 2) return;
@@ -299,8 +297,7 @@ static void one_case(page *p, const dp_result_case *item, int index) {
     fputs("</section>\n", p->to);
 }
 
-/* ---- The page
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- The page ---- */
 
 static void environment(const page *p) {
     fputs("<h2 id=\"environment\">Environment</h2>\n<p>Started ", p->to);

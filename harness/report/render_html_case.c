@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Words ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Words ---- */
 
 void dp_html_summary(FILE *to, const dp_result_case *item, void (*summary)(FILE *, const dp_result_case *),
                      const char *class) {
@@ -57,8 +56,7 @@ void dp_html_look(FILE *to, const dp_result_case *item) {
     fputs("</div>\n", to);
 }
 
-/* ---- Stages --------------------------------------------------------------------------------------------------------
- */
+/* ---- Stages ---- */
 
 static void number(FILE *to, double value, const char *format) {
     fputs("<td class=\"n\">", to);
@@ -185,8 +183,7 @@ void dp_html_stages(FILE *to, const dp_result *r) {
     }
 }
 
-/* ---- Growth, rounds, tokens
- * ------------------------------------------------------------------------------------------ */
+/* ---- Growth, rounds, tokens ---- */
 
 void dp_html_growth(FILE *to, const dp_result *r) {
     if (r->layer_count == 0) return;
@@ -257,8 +254,7 @@ void dp_html_tokens(FILE *to, const dp_result *r) {
     fputs("</tbody></table></div>\n", to);
 }
 
-/* ---- Names and values
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Names and values ---- */
 
 static void fields(FILE *to, const cJSON *object, const char *prefix) {
     const cJSON *child;

@@ -120,8 +120,7 @@ int dp_html_case_plots(FILE *to, dp_html_plots *p, const dp_result_case *item, i
     return drawn;
 }
 
-/* ---- Precisions
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Precisions ---- */
 
 enum { MOST_LADDERS = 3, MOST_MODES = 8, MOST_STEPS = 64 };
 

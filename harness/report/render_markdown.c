@@ -31,7 +31,7 @@ static void percent(FILE *to, double share) {
         fputs("none | ", to);
 }
 
-/* ---- Overview ---------------------------------------------------------------------------------------------------- */
+/* ---- Overview ---- */
 
 static void overview_row(FILE *to, const dp_result_case *item) {
     const dp_result *r = &item->result;
@@ -56,7 +56,7 @@ static int in_order(const dp_result_file *file, const dp_result_case **out) {
     return count;
 }
 
-/* ---- One case ---------------------------------------------------------------------------------------------------- */
+/* ---- One case ---- */
 
 static void number(FILE *to, double value) { fprintf(to, "%.2e | ", value); }
 
@@ -132,7 +132,7 @@ static void failing_stages(FILE *to, const dp_result_case *item) { stage_table(t
 
 static void passing_stages(FILE *to, const dp_result_case *item) { stage_table(to, &item->result, false); }
 
-/* ---- The whole --------------------------------------------------------------------------------------------------- */
+/* ---- The whole ---- */
 
 static void facts(FILE *to, const dp_result_file *file) {
     const cJSON *fact;

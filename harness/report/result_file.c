@@ -145,7 +145,7 @@ static void read_layers(dp_json_reader *reader, const cJSON *object, dp_result *
     cJSON_ArrayForEach(item, array) dp_read_growth(reader, item, &result->layer[result->layer_count++]);
 }
 
-/* ---- Contradictions ---------------------------------------------------------------------------------------------- */
+/* ---- Contradictions ---- */
 
 static void check_count(dp_json_reader *reader, const cJSON *object, const char *key, int expected) {
     const int64_t found = dp_read_integer(reader, object, key, 0, INT32_MAX);
@@ -204,7 +204,7 @@ static void check_divergence(dp_json_reader *reader, const cJSON *object, const 
                              reader->file, reader->where, stage, how, expected, expected_how);
 }
 
-/* ---- Cases and document ------------------------------------------------------------------------------------------ */
+/* ---- Cases and document ---- */
 
 static void read_case(dp_json_reader *reader, const cJSON *object, dp_result_case *out) {
     dp_result *const result = &out->result;

@@ -58,7 +58,7 @@ void dp_summary_headline(FILE *to, const dp_result_case *item) {
     }
 }
 
-/* ---- Where it began ---------------------------------------------------------------------------------------------- */
+/* ---- Where it began ---- */
 
 static void least_headroom(FILE *to, const dp_result *r) {
     const dp_stage_result *least = dp_worst_stage(r);
@@ -274,8 +274,7 @@ void dp_summary_begin(FILE *to, const dp_result_case *item) {
     }
 }
 
-/* ---- What carried it on -------------------------------------------------------------------------------------------
- */
+/* ---- What carried it on ---- */
 
 /* A stage that was fed the run's own values, for want of the oracle's, hands on what is not finite in them. */
 static bool handed_on(const dp_stage_result *stage) {
@@ -363,7 +362,7 @@ void dp_summary_growth(FILE *to, const dp_result_case *item) {
                 final->pass ? "inside" : "outside");
 }
 
-/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
+/* ---- Tokens ---- */
 
 void dp_summary_tokens(FILE *to, const dp_result_case *item) {
     const dp_tokens *tokens = &item->result.plot.tokens;

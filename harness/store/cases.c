@@ -64,7 +64,7 @@ static const char *read_recipe(const cJSON *synth, dp_case *item) {
     return read_extras(synth, &item->synth.extras);
 }
 
-/* ---- Paths ---------------------------------------------------------------------------------------------------- */
+/* ---- Paths ---- */
 
 /* Takes "FOLDER/.." out of a path, again and again; FOLDER is no ".." itself. Links are not followed: what a list says
  * is meant as it stands. */
@@ -126,7 +126,7 @@ static dflash_status read_root(const cJSON *document, const char *path, dp_case_
     return DFLASH_OK;
 }
 
-/* ---- Entries -------------------------------------------------------------------------------------------------- */
+/* ---- Entries ---- */
 
 static const char *read_case(const cJSON *object, dp_case *item) {
     const cJSON *stored = cJSON_GetObjectItemCaseSensitive(object, "stored");

@@ -31,8 +31,7 @@ void dp_array_release(dp_array *array) {
     *array = (dp_array){0};
 }
 
-/* ---- The file and its header ---------------------------------------------------------------------------------------
- */
+/* ---- The file and its header ---- */
 
 /* A recording of the first version is one of the second: what changed is how an oracle samples. */
 static dflash_status check_version(const dp_oracle *oracle, int64_t version, dflash_error *err) {
@@ -102,8 +101,7 @@ dflash_status dp_store_check_closed(const dp_oracle *oracle, const char *path, c
     return status;
 }
 
-/* ---- Datasets ------------------------------------------------------------------------------------------------------
- */
+/* ---- Datasets ---- */
 
 static dflash_status read_any(hid_t dataset, const char *where, const dp_dataset_info *info, const dp_destination *to,
                               dflash_error *err) {
@@ -154,8 +152,7 @@ dflash_status dp_store_fetch(const dp_oracle *oracle, const char *parent, const 
     return status;
 }
 
-/* ---- Stages --------------------------------------------------------------------------------------------------------
- */
+/* ---- Stages ---- */
 
 static bool integer_stage(dflash_stage stage) {
     return stage == DFLASH_STAGE_SELECT_TOPK_IDS || stage == DFLASH_STAGE_SELECT_PATH ||
@@ -279,8 +276,7 @@ static dflash_status load_stages(dp_oracle *oracle, dflash_error *err) {
     return status;
 }
 
-/* ---- The interface
- * --------------------------------------------------------------------------------------------------- */
+/* ---- The interface ---- */
 
 static dflash_status load(dp_oracle *oracle, bool any_kind, dflash_error *err) {
     static const char *const root[] = {"geometry", "provenance", "inputs", "stages", "rows", "sketch"};

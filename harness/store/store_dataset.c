@@ -49,8 +49,7 @@ int64_t dp_sample_count(int64_t total, int64_t stride, int64_t offset) {
     return offset >= total ? 0 : (total - offset - 1) / stride + 1;
 }
 
-/* ---- What a dataset says of itself ---------------------------------------------------------------------------------
- */
+/* ---- What a dataset says of itself ---- */
 
 static dflash_status describe_type(hid_t dataset, const char *where, dp_dataset_info *info, dflash_error *err) {
     char name[32];
@@ -179,8 +178,7 @@ dflash_status dp_dataset_describe(hid_t dataset, const char *where, dp_dataset_i
     return status;
 }
 
-/* ---- Values
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 double dp_logical_widen(dp_logical dtype, const void *bytes, int64_t index) {
     const unsigned char *at = (const unsigned char *)bytes + (size_t)index * dp_logical_size(dtype);

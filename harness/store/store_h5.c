@@ -27,7 +27,7 @@ void dp_h5_quiet_begin(dp_h5_quiet *quiet) {
 
 void dp_h5_quiet_end(const dp_h5_quiet *quiet) { H5Eset_auto2(H5E_DEFAULT, quiet->print, quiet->data); }
 
-/* ---- Failures ---------------------------------------------------------------------------------------------------- */
+/* ---- Failures ---- */
 
 typedef struct reason {
     char text[200];
@@ -63,7 +63,7 @@ dflash_status dp_h5_fail(dflash_error *err, const char *code, const char *format
                    hint);
 }
 
-/* ---- Text -------------------------------------------------------------------------------------------------------- */
+/* ---- Text ---- */
 
 /* Attributes and datasets hold text in the same ways and differ in the call that reads it. */
 typedef struct text_source {
@@ -161,7 +161,7 @@ dflash_status dp_h5_text_dataset(hid_t dataset, const char *where, char **out, s
     return status;
 }
 
-/* ---- Integers ---------------------------------------------------------------------------------------------------- */
+/* ---- Integers ---- */
 
 dflash_status dp_h5_int_attribute(hid_t object, const char *where, const char *name, int64_t *out, int limit,
                                   int *count, dflash_error *err) {
@@ -193,8 +193,7 @@ dflash_status dp_h5_int_attribute(hid_t object, const char *where, const char *n
     return status;
 }
 
-/* ---- Objects -------------------------------------------------------------------------------------------------------
- */
+/* ---- Objects ---- */
 
 static dflash_status check_link(hid_t file, const char *file_name, const char *path, const char *kind,
                                 dflash_error *err) {
@@ -285,8 +284,7 @@ bool dp_h5_names_contain(const dp_h5_names *names, const char *name) {
     return false;
 }
 
-/* ---- Files ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Files ---- */
 
 /* What the first bytes of a file say before libhdf5 looks at it. */
 typedef struct superblock {

@@ -80,8 +80,7 @@ static bool all_strings(const cJSON *list) {
     return true;
 }
 
-/* ---- Provenance ---------------------------------------------------------------------------------------------------
- */
+/* ---- Provenance ---- */
 
 static const cJSON *get(const cJSON *object, const char *key) { return cJSON_GetObjectItemCaseSensitive(object, key); }
 static bool is_text(const cJSON *item) { return cJSON_IsString(item); }

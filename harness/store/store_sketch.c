@@ -146,8 +146,7 @@ dflash_status dp_store_load_sketches(dp_oracle *oracle, dflash_error *err) {
     return DFLASH_OK;
 }
 
-/* ---- Values --------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 dflash_status dp_oracle_sketch(const dp_oracle *oracle, dp_run run, const char *name, dp_sketch *out,
                                dflash_error *err) {

@@ -32,8 +32,7 @@ struct dp_store_writer {
     bool geometry, provenance;
 };
 
-/* ---- Small objects
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Small objects ---- */
 
 static dflash_status write_failed(const dp_store_writer *writer, const char *what, dflash_error *err) {
     return dp_h5_fail(err, "store.write", "%s: %s cannot be written. Free memory, or report this if there is enough.",
@@ -86,8 +85,7 @@ static bool put_group(hid_t file, const char *path) {
     return group >= 0 && H5Gclose(group) >= 0;
 }
 
-/* ---- Creation
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Creation ---- */
 
 static hid_t create_in_memory(const char *path) {
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS), creation = untimed(H5P_FILE_CREATE);
@@ -143,8 +141,7 @@ cleanup:
     return status;
 }
 
-/* ---- Content
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Content ---- */
 
 dflash_status dp_store_write_text(dp_store_writer *writer, const char *name, const char *text, dflash_error *err) {
     bool *written = strcmp(name, "geometry") == 0     ? &writer->geometry
@@ -333,8 +330,7 @@ dflash_status dp_store_write_stage(dp_store_writer *writer, dp_run run, const ch
     return write_sketch(writer, path, name, dp_row_length(stage, tensor->rank, tensor->dim), tensor, err);
 }
 
-/* ---- The end
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- The end ---- */
 
 static dflash_status take_image(const dp_store_writer *writer, void **image, size_t *bytes, dflash_error *err) {
     const ssize_t size = H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(writer->file, NULL, 0);

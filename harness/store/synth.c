@@ -34,7 +34,7 @@ typedef struct text {
     size_t length;
 } text;
 
-/* ---- config.json ------------------------------------------------------------------------------------------------- */
+/* ---- config.json ---- */
 
 static dflash_status read_config(const char *path, text *out, dflash_error *err) {
     dflash_status status = DFLASH_OK;
@@ -77,7 +77,7 @@ static bool holds(const char *path, const text *bytes) {
     return same;
 }
 
-/* ---- The folder -------------------------------------------------------------------------------------------------- */
+/* ---- The folder ---- */
 
 static dflash_status join(const char *dir, const char *name, char path[PATH_BYTES], dflash_error *err) {
     const int n = snprintf(path, PATH_BYTES, "%s/%s", dir, name);
@@ -155,7 +155,7 @@ static dflash_status make_folders(const char *dir, size_t existing, dflash_error
                    dir);
 }
 
-/* ---- model.safetensors ------------------------------------------------------------------------------------------- */
+/* ---- model.safetensors ---- */
 
 /* Length prefix, JSON, spaces up to a multiple of 8. The metadata's "format" is what Hugging Face's loader asks for. */
 static dflash_status make_header(const dp_synth_plan *plan, const dp_synth_options *options, text *out,

@@ -50,7 +50,7 @@ static uint64_t hash_name(const char *name) {
 
 static uint64_t key_of(uint64_t seed, const char *name) { return mix(mix(seed + STRIDE) ^ hash_name(name)); }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Values ---- */
 
 /* The sum of four 16-bit uniforms, doubled and centred: an integer below 2^18 in magnitude, nearly normal. */
 static inline int32_t bell(uint64_t bits) {
@@ -146,7 +146,7 @@ void dp_synth_plan_fill(const dp_synth_plan *plan, int64_t first, int64_t count,
     }
 }
 
-/* ---- The list of tensors ----------------------------------------------------------------------------------------- */
+/* ---- The list of tensors ---- */
 
 /* What is being listed, and the first thing that went wrong. */
 typedef struct builder {

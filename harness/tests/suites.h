@@ -71,6 +71,7 @@
     X(gpu_record)                                                                                                      \
     X(cli)                                                                                                             \
     X(api)                                                                                                             \
+    X(example)                                                                                                         \
     X(recipes)                                                                                                         \
     X(cuda)
 

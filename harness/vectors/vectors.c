@@ -19,8 +19,7 @@ static const struct {
              {"verify", dp_vectors_verify},         {"yarn", dp_vectors_yarn}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* ---- Memory of a group ---------------------------------------------------------------------------------------------
- */
+/* ---- Memory of a group ---- */
 
 /* The group frees it at its end; at once when it cannot be noted. */
 static dflash_status own(dp_vectors_run *run, void *memory) {
@@ -62,8 +61,7 @@ dflash_status dp_vector_read_ints(dp_vectors_run *run, const char *name, const i
     return own(run, *out);
 }
 
-/* ---- The drafter of a group ----------------------------------------------------------------------------------------
- */
+/* ---- The drafter of a group ---- */
 
 static void unload(dp_vectors_run *run) {
     if (run->host_copy != run->draft) dflash_draft_destroy(run->host_copy);
@@ -115,8 +113,7 @@ static dflash_status load(dp_vectors_run *run) {
     return check_tensors(run);
 }
 
-/* ---- The file ------------------------------------------------------------------------------------------------------
- */
+/* ---- The file ---- */
 
 static dflash_status judge_group(dp_vectors_run *run, const dp_vectors_file *file, int part, const char *name) {
     dp_vector_group group;

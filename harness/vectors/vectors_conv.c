@@ -134,8 +134,7 @@ dflash_status dp_vectors_conv(dp_vectors_run *run) {
     return judge_finish(run, &c, layer, sublayer);
 }
 
-/* ---- YaRN ----------------------------------------------------------------------------------------------------------
- */
+/* ---- YaRN ---- */
 
 /* The table has the bits of both generations of transformers, and the factor as float32 holds it those of the formula.
  */

@@ -59,8 +59,7 @@ static dflash_status shown(dp_vectors_run *run, const dp_recording *seen, dflash
                    run->group->path, dflash_stage_name(stage, -1, name), (long long)count);
 }
 
-/* ---- Logits --------------------------------------------------------------------------------------------------------
- */
+/* ---- Logits ---- */
 
 dflash_status dp_vectors_logits(dp_vectors_run *run) {
     head h = {.n = 0};
@@ -100,8 +99,7 @@ dflash_status dp_vectors_logits(dp_vectors_run *run) {
     return status;
 }
 
-/* ---- Selector ------------------------------------------------------------------------------------------------------
- */
+/* ---- Selector ---- */
 
 dflash_status dp_vector_scores(dp_vectors_run *run, const dp_class_model *model, const dp_approx *hidden,
                                const float *logits, const int32_t *id, const int32_t *token, int32_t anchor, int n,
@@ -201,8 +199,7 @@ dflash_status dp_vectors_selector(dp_vectors_run *run) {
     return status;
 }
 
-/* ---- Markov --------------------------------------------------------------------------------------------------------
- */
+/* ---- Markov ---- */
 
 dflash_status dp_vectors_markov(dp_vectors_run *run) {
     head h = {.n = 0};
@@ -243,8 +240,7 @@ dflash_status dp_vectors_markov(dp_vectors_run *run) {
     return status;
 }
 
-/* ---- Confidence ----------------------------------------------------------------------------------------------------
- */
+/* ---- Confidence ---- */
 
 static dflash_status judge_windows(dp_vectors_run *run, const float *raw, int n) {
     const cJSON *policies = cJSON_GetObjectItemCaseSensitive(run->group->params, "windows"), *policy;

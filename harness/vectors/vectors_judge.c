@@ -106,8 +106,7 @@ dflash_status dp_vector_judge(dp_vectors_run *run, const dp_vector_value *v) {
     return DFLASH_OK;
 }
 
-/* ---- Formulas ------------------------------------------------------------------------------------------------------
- */
+/* ---- Formulas ---- */
 
 dflash_status dp_vector_evaluate(dp_vectors_run *run, const dp_vector_formula *f, dp_approx **want,
                                  dp_approx **their_want) {

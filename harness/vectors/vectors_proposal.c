@@ -69,8 +69,7 @@ static dflash_status read_case(dp_vectors_run *run, proposal_case *p) {
     return dp_vector_has(run->group, "head") ? make_tables(run, p) : DFLASH_OK;
 }
 
-/* ---- What the choices are made from --------------------------------------------------------------------------------
- */
+/* ---- What the choices are made from ---- */
 
 /* The column of a candidate. */
 static int column_of(const proposal_case *p, int32_t id) {
@@ -135,8 +134,7 @@ static dflash_status softmax(dp_vectors_run *run, const dp_class_model *m, const
     return DFLASH_OK;
 }
 
-/* ---- Judging -------------------------------------------------------------------------------------------------------
- */
+/* ---- Judging ---- */
 
 /* What is drawn from, and the share of what was chosen; a greedy choice has all of the distribution. */
 static dflash_status distributions(dp_vectors_run *run, const proposal_case *p, const dp_class_model *m,

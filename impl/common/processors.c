@@ -11,8 +11,7 @@
 
 enum { FIRST_CPUS = 1024, MOST_CPUS = 1 << 20 };
 
-/* ---- Affinity ------------------------------------------------------------------------------------------------------
- */
+/* ---- Affinity ---- */
 
 int df_affinity_count(int (*get)(pid_t pid, size_t bytes, cpu_set_t *set)) {
     for (size_t cpus = FIRST_CPUS; cpus <= MOST_CPUS; cpus *= 2) {
@@ -28,8 +27,7 @@ int df_affinity_count(int (*get)(pid_t pid, size_t bytes, cpu_set_t *set)) {
     return 0;
 }
 
-/* ---- Quotas --------------------------------------------------------------------------------------------------------
- */
+/* ---- Quotas ---- */
 
 /* The two versions of control groups; a machine may have both at once. */
 typedef struct version {

@@ -15,7 +15,7 @@ enum { CUBLAS_WORKSPACE = 32 << 20 }; /* bytes: what cuBLAS recommends for Hoppe
 
 df_cuda *state_of(void *owner) { return static_cast<df_cuda *>(owner); }
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory ---- */
 
 dflash_status device_alloc(void *owner, const char *what, size_t bytes, void **out, dflash_error *err) {
     *out = nullptr;
@@ -104,7 +104,7 @@ dflash_status device_unmap(void *owner, void *to, size_t bytes, dflash_error *er
     return df_cuda_check(cudaEventRecord(cuda->sent, cuda->stream), "marking the copy of tables", err);
 }
 
-/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+/* ---- Opening ---- */
 
 /* A workspace of its own keeps cuBLAS from allocating, and two engines from sharing one. */
 dflash_status open_cublas(df_cuda *cuda, dflash_error *err) {
@@ -154,7 +154,12 @@ dflash_status start(df_cuda *cuda, const dflash_engine_options *options, dflash_
     const df_cuda_scope scope(cuda->device);
     TRY(scope.check(err));
     TRY(check_code(cuda, err));
-    TRY(df_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "creating a stream", err));
+    cuda->stream = static_cast<cudaStream_t>(options->stream);
+    if (cuda->stream == nullptr) {
+        TRY(df_cuda_check(cudaStreamCreateWithFlags(&cuda->own_stream, cudaStreamNonBlocking), "creating a stream",
+                          err));
+        cuda->stream = cuda->own_stream;
+    }
     TRY(df_cuda_check(cudaEventCreateWithFlags(&cuda->sent, cudaEventDisableTiming), "creating an event", err));
     if (options->numeric_class == DFLASH_CLASS_CUBLAS) return open_cublas(cuda, err);
     cuda->persistent = dc_persistent_create(options->numeric_class == DFLASH_CLASS_FAST);
@@ -170,7 +175,7 @@ void stop(df_cuda *cuda) {
     cudaFree(cuda->cublas_workspace);
     cudaFreeHost(cuda->staging);
     if (cuda->sent != nullptr) cudaEventDestroy(cuda->sent);
-    if (cuda->stream != nullptr) cudaStreamDestroy(cuda->stream);
+    if (cuda->own_stream != nullptr) cudaStreamDestroy(cuda->own_stream);
     delete cuda;
 }
 

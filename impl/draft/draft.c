@@ -49,8 +49,7 @@ enum { MOST_CONTEXT = 1 << 30 }; /* context and block together still count in an
 static int query_width(const dflash_config *c) { return c->n_heads * c->head_dim; }
 static int key_width(const dflash_config *c) { return c->n_kv_heads * c->head_dim; }
 
-/* ---- Showing stages ------------------------------------------------------------------------------------------------
- */
+/* ---- Showing stages ---- */
 
 static dflash_status show(const pass *p, dflash_stage stage, int layer, float *data, int rank, const int64_t dim[4]) {
     dflash_stage_view view = {.stage = stage, .layer = layer, .rank = rank};
@@ -66,8 +65,7 @@ static dflash_status show_heads(const pass *p, dflash_stage stage, int layer, fl
     return show(p, stage, layer, data, 3, (const int64_t[4]){rows, heads, p->c->head_dim});
 }
 
-/* ---- Set-up ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Set-up ---- */
 
 static dflash_status take(const pass *p, int rows, int columns, float **out) {
     *out = df_arena_floats(&p->engine->arena, (size_t)rows * (size_t)columns, p->err);
@@ -146,8 +144,7 @@ static dflash_status take_block_rows(const pass *p, block_rows *b) {
     return DFLASH_OK;
 }
 
-/* ---- The steps ------------------------------------------------------------------------------------------------------
- */
+/* ---- The steps ---- */
 
 /* y = x W^T + bias for the rows that this call computes of k_proj or v_proj: the context's features, then the block's
  * rows n. */
@@ -313,8 +310,7 @@ static dflash_status check_cache(const dflash_draft *draft, const dflash_kv *kv,
         "Use dflash_kv_create with this draft.");
 }
 
-/* ---- The programs ---------------------------------------------------------------------------------------------------
- */
+/* ---- The programs ---- */
 
 dflash_status dflash_ctx_features(dflash_draft *draft, const float *taps, int t, float *features, dflash_error *err) {
     pass p;

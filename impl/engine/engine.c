@@ -30,6 +30,9 @@ static dflash_status create_cpu(dflash_engine *engine, dflash_error *err) {
         return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.class",
                        "The CPU backend computes the exact class alone: classes cublas and fast belong to the CUDA "
                        "backend. Ask for the exact class.");
+    if (options->stream != NULL)
+        return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.stream",
+                       "The CPU backend has no streams: found one. Leave it out, or ask for the CUDA backend.");
     if (options->device != 0)
         return df_fail(
             err, DFLASH_ERR_ARGUMENT, "engine.device",
@@ -69,6 +72,12 @@ dflash_status dflash_engine_create(const dflash_engine_options *options, dflash_
         return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.products",
                        "Products are f32, tf32 or bf16: found the value %d. Choose one of the three.",
                        (int)options->products);
+    for (size_t i = 0; i < sizeof options->reserved / sizeof *options->reserved; i++)
+        if (options->reserved[i] != 0)
+            return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.reserved",
+                           "The reserved part of the engine's options is not zero: this library (%s) knows no such "
+                           "option. Set all options that you do not name to zero, or use the library of your header.",
+                           dflash_version());
     if (options->threads < 0)
         return df_fail(err, DFLASH_ERR_ARGUMENT, "engine.threads",
                        "The number of threads must be 0 (all cores) or more: found %d.", options->threads);
@@ -99,20 +108,6 @@ void dflash_engine_destroy(dflash_engine *engine) {
     df_cuda_close(&engine->memory);
 #endif
     free(engine);
-}
-
-static const char *const products_names[] = {
-    [DFLASH_PRODUCTS_F32] = "f32", [DFLASH_PRODUCTS_TF32] = "tf32", [DFLASH_PRODUCTS_BF16] = "bf16"};
-
-const char *dflash_products_name(dflash_products products) { return products_names[products]; }
-
-bool dflash_products_parse(const char *name, dflash_products *out) {
-    for (int i = DFLASH_PRODUCTS_F32; i <= DFLASH_PRODUCTS_BF16; i++)
-        if (strcmp(name, products_names[i]) == 0) {
-            *out = (dflash_products)i;
-            return true;
-        }
-    return false;
 }
 
 int dflash_engine_threads(const dflash_engine *engine) { return df_pool_threads(engine->pool); }
@@ -176,13 +171,6 @@ dflash_status dflash_engine_finish(dflash_engine *engine, dflash_error *err) {
 }
 
 bool dflash_engine_on_host(const dflash_engine *engine) { return engine->memory.host; }
-
-static const char *const backend_names[] = {[DFLASH_BACKEND_CPU] = "cpu", [DFLASH_BACKEND_CUDA] = "cuda"};
-static const char *const class_names[] = {
-    [DFLASH_CLASS_EXACT] = "exact", [DFLASH_CLASS_CUBLAS] = "cublas", [DFLASH_CLASS_FAST] = "fast"};
-
-const char *dflash_backend_name(dflash_backend backend) { return backend_names[backend]; }
-const char *dflash_class_name(dflash_class numeric_class) { return class_names[numeric_class]; }
 
 void dflash_engine_describe(const dflash_engine *engine, dflash_device_facts *out) {
     *out = (dflash_device_facts){.backend = dflash_backend_name(engine->options.backend),

@@ -55,7 +55,7 @@ static dflash_status check_call(const dflash_draft *draft, const dflash_table *t
                    anchor, w1);
 }
 
-/* ---- Scratch ----------------------------------------------------------------------------------------------------- */
+/* ---- Scratch ---- */
 
 static dflash_status take(const chain *c, size_t n, float **out) {
     *out = df_arena_floats(&c->engine->arena, n, c->err);
@@ -79,7 +79,7 @@ static dflash_status take_memory(chain *c, int n, bool distribution) {
     return c->token != NULL ? DFLASH_OK : df_fail_memory(c->err, "the Markov chain", slots * sizeof *c->token);
 }
 
-/* ---- One slot ---------------------------------------------------------------------------------------------------- */
+/* ---- One slot ---- */
 
 static dflash_status copy(const chain *c, float *to, const float *from, size_t n) {
     return c->engine->memory.copy(c->engine->memory.owner, to, from, n * sizeof *to, c->err);
@@ -116,7 +116,7 @@ static dflash_status correct(const chain *c, const float *logits, const float *r
     return ops->add(c->engine, logits, c->bias, c->vocab, corrected, c->err);
 }
 
-/* ---- The chain --------------------------------------------------------------------------------------------------- */
+/* ---- The chain ---- */
 
 static dflash_status begin(const chain *c, int32_t anchor) {
     const df_memory *memory = &c->engine->memory;

@@ -94,8 +94,7 @@ static dflash_status read_back(const selection *s) {
     return s->engine->memory.download(s->engine->memory.owner, s->read, s->top, read_bytes(s), s->err);
 }
 
-/* ---- Candidates
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Candidates ---- */
 
 static dflash_status check_slots(const selection *s) {
     for (int slot = 0; slot < s->n; slot++) {
@@ -140,8 +139,7 @@ static dflash_status find_candidates(const selection *s, const float *logits) {
     return s->engine->ops->topk(s->engine, &args, s->err);
 }
 
-/* ---- The walk
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- The walk ---- */
 
 /* What the choices of slots [first, first + n) are made from. */
 static df_choose_args choose_args(const selection *s, int first, int n, const dflash_proposal_options *options,

@@ -15,8 +15,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* ---- Making one
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Making one ---- */
 
 static dflash_status new_table(dflash_engine *engine, dflash_table **out, dflash_error *err) {
     *out = calloc(1, sizeof **out);
@@ -149,8 +148,7 @@ dflash_tensor_view dflash_table_view(const dflash_table *table) {
                                 .used = true};
 }
 
-/* ---- A reduced vocabulary
- * --------------------------------------------------------------------------------------------- */
+/* ---- A reduced vocabulary ---- */
 
 /* ids[row] = row + offset[row]; `seen` has one bit for each target id. */
 static dflash_status map_rows(const int32_t *offset, int rows, int target_vocab, int32_t *ids, unsigned char *seen,
@@ -220,8 +218,7 @@ dflash_status dflash_table_set_offsets(dflash_table *table, const int32_t *offse
     return DFLASH_OK;
 }
 
-/* ---- Using one
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Using one ---- */
 
 static dflash_status check_hidden(const dflash_draft *draft, const dflash_table *table, dflash_error *err) {
     if (table->matrix.in == draft->config.hidden) return DFLASH_OK;

@@ -83,8 +83,7 @@ dflash_status dflash_kv_set_floor(dflash_kv *kv, int32_t floor, dflash_error *er
     return DFLASH_OK;
 }
 
-/* ---- Cutting back ---------------------------------------------------------------------------------------------------
- */
+/* ---- Cutting back ---- */
 
 /* True when no query behind the first `len` rows can see a row that compaction dropped. */
 static bool backed(const dflash_kv *kv, int len) {
@@ -128,8 +127,7 @@ dflash_status dflash_kv_pin(dflash_kv *kv, dflash_error *err) {
 
 void dflash_kv_unpin(dflash_kv *kv) { kv->pinned = -1; }
 
-/* ---- Reading --------------------------------------------------------------------------------------------------------
- */
+/* ---- Reading ---- */
 
 dflash_status dflash_kv_read(const dflash_kv *kv, int layer, float *keys, float *values, dflash_error *err) {
     const dflash_config *config = &kv->draft->config;

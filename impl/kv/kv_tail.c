@@ -83,8 +83,7 @@ static size_t header_bytes(const dflash_config *c) {
 
 static size_t row_bytes(const dflash_config *c) { return 4 + 2 * 4 * (size_t)c->n_layers * row_floats(c); }
 
-/* ---- Little-endian bytes --------------------------------------------------------------------------------------------
- */
+/* ---- Little-endian bytes ---- */
 
 typedef unsigned char *writer;
 typedef const unsigned char *reader;
@@ -107,8 +106,7 @@ static void get_floats(reader *from, float *value, size_t n) {
     for (size_t i = 0; i < n; i++) value[i] = df_bits_to_f32((uint32_t)get(from, 4));
 }
 
-/* ---- Export ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Export ---- */
 
 /* What is before the tail's first row. A tail that holds all that queries at its end can see goes on knowing which rows
  * are missing; a shorter one is a context that starts at its first row. */
@@ -190,8 +188,7 @@ void dflash_kv_blob_free(dflash_kv_blob *blob) {
     *blob = (dflash_kv_blob){.data = NULL};
 }
 
-/* ---- Import ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Import ---- */
 
 static dflash_status check_whole(const dflash_kv_blob *blob, dflash_error *err) {
     if (blob->data == NULL || blob->bytes < FRONT_BYTES + CHECKSUM_BYTES)

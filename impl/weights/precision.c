@@ -13,8 +13,7 @@ enum {
     PIECE = 512            /* values widened at a time, a multiple of the block */
 };
 
-/* ---- Names
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Names ---- */
 
 static const char *const names[] = {
     [DFLASH_PRECISION_STORED] = "stored", [DFLASH_PRECISION_F32] = "f32",   [DFLASH_PRECISION_BF16] = "bf16",
@@ -36,8 +35,7 @@ bool dflash_precision_parse(const char *name, dflash_precision *out) {
     return false;
 }
 
-/* ---- Which width
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Which width ---- */
 
 static bool has(const char *name, const char *part) { return strstr(name, part) != NULL; }
 
@@ -75,8 +73,7 @@ dflash_status df_precision_check_rows(dflash_precision precision, const char *pa
         path, name, in, dflash_precision_name(precision), df_dtype_name(to), DF_QUANT_BLOCK);
 }
 
-/* ---- Conversion
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Conversion ---- */
 
 typedef struct conversion {
     const df_matrix *from;

@@ -117,7 +117,7 @@ START_TEST(pictures_are_progress_too) {
 }
 END_TEST
 
-/* ---- The line itself --------------------------------------------------------------------------------------------- */
+/* ---- The line itself ---- */
 
 /* What dp_progress writes; a test's own standard error takes the place of the terminal. */
 static char *shown(void (*body)(dp_progress *)) {

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Products ------------------------------------------------------------------------------------------------------
- */
+/* ---- Products ---- */
 
 /* Columns [first, last] of a matrix of 16-bit weights become zero. */
 static void zero_columns(const char *tensor, int64_t first, int64_t last) {
@@ -148,8 +147,7 @@ START_TEST(another_checkpoint_or_none_leaves_a_product_unexamined) {
 }
 END_TEST
 
-/* ---- Attention -----------------------------------------------------------------------------------------------------
- */
+/* ---- Attention ---- */
 
 enum { HEADS = 6, KV_HEADS = 2, HEAD = 16, BLOCK_SIZE = 5 };
 

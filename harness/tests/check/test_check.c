@@ -57,7 +57,7 @@ START_TEST(the_final_hidden_is_as_near_to_float64_as_upstreams_own_float32) {
 }
 END_TEST
 
-/* ---- Filters ----------------------------------------------------------------------------------------------------- */
+/* ---- Filters ---- */
 
 START_TEST(a_filter_compares_what_it_matches_and_nothing_else) {
     static const struct {
@@ -104,7 +104,7 @@ START_TEST(a_filter_does_not_excuse_an_oracle_that_lacks_another_stage) {
 }
 END_TEST
 
-/* ---- The config against the oracle's geometry -------------------------------------------------------------------- */
+/* ---- The config against the oracle's geometry ---- */
 
 /*
  * One key of the config changed, the oracle as it was. The order of the taps and the mask id are here and nowhere else:
@@ -177,7 +177,7 @@ START_TEST(an_oracle_that_claims_another_geometry_is_refused) {
 }
 END_TEST
 
-/* ---- Files that are not there, or are something else ------------------------------------------------------------- */
+/* ---- Files that are not there, or are something else ---- */
 
 static void expect_error(const char *checkpoint, const char *oracle, const char *code, const char *word) {
     const dp_check_options options = {.checkpoint = checkpoint, .oracle = oracle, .threads = 1};

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Precision --------------------------------------------------------------------------------------------------- */
+/* ---- Precision ---- */
 
 static void copy_as(const char *checkpoint, const char *oracle) {
     char path[SCRATCH_PATH];
@@ -94,7 +94,7 @@ START_TEST(rows_that_are_not_whole_blocks_stop_the_gate) {
 }
 END_TEST
 
-/* ---- The output head --------------------------------------------------------------------------------------------- */
+/* ---- The output head ---- */
 
 static const char *const headed[] = {"tiny-dflash2", "tiny-dspark"};
 enum { HEADED = sizeof headed / sizeof *headed };
@@ -185,7 +185,7 @@ START_TEST(another_anchor_fails_where_the_predecessor_enters) {
 }
 END_TEST
 
-/* ---- Harvest ----------------------------------------------------------------------------------------------------- */
+/* ---- Harvest ---- */
 
 START_TEST(an_oracle_without_a_harvest_record_or_with_the_other_is_refused) {
     static const struct {
@@ -207,7 +207,7 @@ START_TEST(an_oracle_without_a_harvest_record_or_with_the_other_is_refused) {
 }
 END_TEST
 
-/* ---- Tensors ----------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 START_TEST(a_dflash2_checkpoint_without_its_own_tensors_is_refused_as_either_family) {
     scratch_copy_case("tiny-dflash2");
@@ -301,7 +301,7 @@ START_TEST(a_changed_head_whose_digest_agrees_fails_at_the_logits) {
 }
 END_TEST
 
-/* ---- The case list ----------------------------------------------------------------------------------------------- */
+/* ---- The case list ---- */
 
 /* The first stage that no case of the list demands, leaving out cases of a family or those with a head. */
 static dflash_stage first_undemanded(int without_family, bool without_head) {

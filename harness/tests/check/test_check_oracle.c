@@ -134,7 +134,7 @@ START_TEST(a_truncated_oracle_is_refused) {
 }
 END_TEST
 
-/* ---- Inputs ------------------------------------------------------------------------------------------------------ */
+/* ---- Inputs ---- */
 
 START_TEST(inputs_of_another_context_are_refused) {
     const hsize_t fewer[] = {23, 288}, positions[] = {28};
@@ -180,7 +180,7 @@ START_TEST(a_changed_input_fails_where_it_enters) {
 }
 END_TEST
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Values ---- */
 
 /* Root mean square of the row of `width` values that holds `index`. */
 static double row_rms(const char *object, int64_t index, int64_t width) {

@@ -186,7 +186,7 @@ START_TEST(the_sign_of_zero_and_the_payload_of_a_nan_are_differences) {
 }
 END_TEST
 
-/* ---- Stages that one side lacks ---------------------------------------------------------------------------------- */
+/* ---- Stages that one side lacks ---- */
 
 static const struct {
     const char *stage, *reported;

@@ -119,7 +119,7 @@ START_TEST(json_of_a_gate_holds_every_case_and_out_writes_the_same) {
 }
 END_TEST
 
-/* ---- Lists that are not lists ------------------------------------------------------------------------------------ */
+/* ---- Lists that are not lists ---- */
 
 #define ENTRY(synth)                                                                                                   \
     "{\"cases\":[{\"name\":\"a\",\"checkpoint\":\"b\",\"oracle\":\"c\",\"stored\":true,\"synth\":" synth "}]}"
@@ -177,7 +177,7 @@ START_TEST(a_list_that_cannot_be_read_is_named) {
 }
 END_TEST
 
-/* ---- Checkpoints made from a recipe ------------------------------------------------------------------------------ */
+/* ---- Checkpoints made from a recipe ---- */
 
 static char made[SCRATCH_PATH], made_model[SCRATCH_PATH];
 

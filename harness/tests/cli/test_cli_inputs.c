@@ -90,8 +90,7 @@ START_TEST(the_files_of_a_checkpoint_are_files) {
 }
 END_TEST
 
-/* ---- Text from a pipe
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Text from a pipe ---- */
 
 /* The end of a pipe that a process fills with the file's bytes, more than a pipe holds, and that the commands inherit.
  */

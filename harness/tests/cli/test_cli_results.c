@@ -132,7 +132,7 @@ START_TEST(the_instruction_set_that_was_used_is_on_record) {
 }
 END_TEST
 
-/* ---- Files ------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 START_TEST(out_writes_the_same_json_that_is_printed) {
     char path[SCRATCH_PATH];

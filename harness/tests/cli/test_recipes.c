@@ -27,7 +27,7 @@ static char root[SCRATCH_PATH], tree[SCRATCH_PATH], results[SCRATCH_PATH], cache
     "\",\"oracle\":\"oracles/tiny-edge.h5\",\"stored\":false,\"synth\":{\"config\":\"fixtures/small/tiny-edge/"        \
     "config.json\",\"seed\":" seed ",\"dtype\":\"bf16\",\"profile\":\"unit\"}}]}"
 
-/* ---- The tree ---------------------------------------------------------------------------------------------------- */
+/* ---- The tree ---- */
 
 static void shell(const char *format, ...) {
     char command[TEXT];
@@ -87,7 +87,7 @@ static void holds(const char *folder, const char *name, const char *word) {
     free(text);
 }
 
-/* ---- What is run ------------------------------------------------------------------------------------------------- */
+/* ---- What is run ---- */
 
 typedef struct outcome {
     const char *name; /* for write_list */
@@ -144,7 +144,7 @@ static void reports_are_right(const outcome *o, const char *summary_folder, cons
     free(page);
 }
 
-/* ---- ci.sh ------------------------------------------------------------------------------------------------------- */
+/* ---- ci.sh ---- */
 
 /* Runs ci.sh by a shell with these words after RESULTS; its streams go to out and err in the scratch folder. */
 static int run_script(const char *environment, const char *words) {
@@ -241,7 +241,7 @@ START_TEST(the_cache_keeps_checkpoints_and_history_from_run_to_run) {
 }
 END_TEST
 
-/* ---- The workflow ------------------------------------------------------------------------------------------------ */
+/* ---- The workflow ---- */
 
 /* Runs one step as Actions runs it: `shell: bash` means `bash --noprofile --norc -eo pipefail FILE`. */
 static int run_step(const workflow *w, const workflow_step *step) {

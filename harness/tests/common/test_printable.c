@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The function ------------------------------------------------------------------------------------------------ */
+/* ---- The function ---- */
 
 static const struct {
     const char *text, *shown;
@@ -75,7 +75,7 @@ START_TEST(a_case_cannot_be_named_with_control_characters) {
 }
 END_TEST
 
-/* ---- Reports ----------------------------------------------------------------------------------------------------- */
+/* ---- Reports ---- */
 
 /* ESC, a line end and U+009B, as JSON. */
 static const char evil[] = "\"x\\u001b[2J\\nPASS: 9 of 9 cases passed\\u009bm\"";

@@ -15,8 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- Affinity -----------------------------------------------------------------------------------------------------
- */
+/* ---- Affinity ---- */
 
 static struct {
     int possible, usable; /* processors of the kernel's mask, and those of them that the process may run on */
@@ -60,8 +59,7 @@ START_TEST(a_mask_that_cannot_be_read_is_not_known) {
 }
 END_TEST
 
-/* ---- Quotas -------------------------------------------------------------------------------------------------------
- */
+/* ---- Quotas ---- */
 
 typedef struct file {
     const char *path, *text;

@@ -17,7 +17,7 @@ static void must_load_edited(edit change, dflash_config *config) {
     ck_assert_msg(config_parse_edited(&change, config, &err) == DFLASH_OK, "%s: %s", err.code, err.message);
 }
 
-/* ---- Stored real configs --------------------------------------------------------------------------------------- */
+/* ---- Stored real configs ---- */
 
 typedef struct facts {
     const char *name;
@@ -145,7 +145,7 @@ START_TEST(stored_configs_keep_their_extras) {
 }
 END_TEST
 
-/* ---- What loads -------------------------------------------------------------------------------------------------- */
+/* ---- What loads ---- */
 
 START_TEST(enumerations_have_their_public_names) {
     ck_assert_str_eq(dflash_family_name(DFLASH_FAMILY_DFLASH), "dflash");

@@ -45,7 +45,7 @@ START_TEST(more_taps_than_the_ceiling_are_refused) {
 }
 END_TEST
 
-/* ---- Files ------------------------------------------------------------------------------------------------------ */
+/* ---- Files ---- */
 
 static char folder[256];
 

@@ -50,7 +50,7 @@ static int members_of(const char *text, const char *name, const char *prefix) {
 }
 
 START_TEST(every_member_of_a_config_has_a_line) {
-    FILE *file = fopen("impl/include/dflash.h", "rb");
+    FILE *file = fopen("impl/include/dflash/config.h", "rb");
     ck_assert_ptr_nonnull(file);
     char *text = calloc(1, 1 << 20);
     ck_assert_uint_gt(fread(text, 1, (1 << 20) - 1, file), 0);

@@ -24,8 +24,7 @@ int cudaMemGetInfo(size_t *left, size_t *all);
 static dflash_error err;
 #define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
-/* ---- Programs that no kernel knows ----------------------------------------------------------------------------------
- */
+/* ---- Programs that no kernel knows ---- */
 
 static const struct {
     const char *what;
@@ -79,8 +78,7 @@ START_TEST(a_program_that_a_kernel_does_not_know_is_a_failure_of_the_device) {
 }
 END_TEST
 
-/* ---- Numbers --------------------------------------------------------------------------------------------------------
- */
+/* ---- Numbers ---- */
 
 START_TEST(a_device_that_does_not_exist_is_refused_with_how_many_there_are) {
     const int devices = cuda_case_devices();
@@ -100,8 +98,7 @@ START_TEST(a_device_that_does_not_exist_is_refused_with_how_many_there_are) {
 }
 END_TEST
 
-/* ---- Two devices ----------------------------------------------------------------------------------------------------
- */
+/* ---- Two devices ---- */
 
 static int current(void) {
     int device = -1;

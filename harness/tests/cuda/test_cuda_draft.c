@@ -55,8 +55,7 @@ static float *run_block(const drafter *d) {
     return out;
 }
 
-/* ---- Recordings ---------------------------------------------------------------------------------------------------
- */
+/* ---- Recordings ---- */
 
 START_TEST(a_device_records_what_the_processor_records) {
     static const char *const names[] = {"tiny-plain", "tiny-dflash2", "tiny-dspark"};
@@ -83,7 +82,7 @@ START_TEST(a_device_records_what_the_processor_records) {
 }
 END_TEST
 
-/* ---- Stages rewritten -------------------------------------------------------------------------------------------- */
+/* ---- Stages rewritten ---- */
 
 static bool double_gate(void *user, const dflash_stage_view *view, float *value) {
     (void)user;
@@ -109,7 +108,7 @@ START_TEST(a_stage_rewritten_on_the_host_is_what_the_device_goes_on_with) {
 }
 END_TEST
 
-/* ---- Caches ------------------------------------------------------------------------------------------------------ */
+/* ---- Caches ---- */
 
 START_TEST(a_cache_exported_on_one_backend_is_the_same_bytes_and_goes_on_on_the_other) {
     cuda_pair pair = cuda_pair_open();
@@ -164,7 +163,7 @@ START_TEST(a_cache_is_not_taken_over_between_products_that_round_otherwise) {
 }
 END_TEST
 
-/* ---- Embeddings -------------------------------------------------------------------------------------------------- */
+/* ---- Embeddings ---- */
 
 static float *embed(dflash_engine *engine, const drafter *d, const cuda_matrix *table) {
     dflash_table *embedding = NULL;
@@ -192,8 +191,7 @@ START_TEST(a_block_is_embedded_as_on_the_cpu) {
 }
 END_TEST
 
-/* ---- Injected faults ----------------------------------------------------------------------------------------------
- */
+/* ---- Injected faults ---- */
 
 typedef enum fault { ONE_CHAIN, SHORT_ADD, EMPTY_ROUND } fault;
 

@@ -120,7 +120,7 @@ START_TEST(narrow_products_and_classes_that_do_not_go_together_are_refused) {
 }
 END_TEST
 
-/* ---- Class cublas ------------------------------------------------------------------------------------------------ */
+/* ---- Class cublas ---- */
 
 #ifdef DF_WITH_CUDA
 

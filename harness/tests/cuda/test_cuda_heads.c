@@ -112,7 +112,7 @@ START_TEST(a_bad_row_is_recorded_with_its_first_bad_column) {
 }
 END_TEST
 
-/* ---- Choices ----------------------------------------------------------------------------------------------------- */
+/* ---- Choices ---- */
 
 typedef struct chosen {
     df_choice *choice;
@@ -166,7 +166,7 @@ START_TEST(tokens_shares_and_distributions_are_the_cpus) {
 }
 END_TEST
 
-/* ---- Rows of tables ---------------------------------------------------------------------------------------------- */
+/* ---- Rows of tables ---- */
 
 static float *gather(dflash_engine *engine, const cuda_matrix *m, const int32_t *ids, size_t stride) {
     df_matrix table = cuda_matrix_put(engine, m);
@@ -235,7 +235,7 @@ START_TEST(selector_scores_have_the_cpus_bits) {
 }
 END_TEST
 
-/* ---- Whole proposals --------------------------------------------------------------------------------------------- */
+/* ---- Whole proposals ---- */
 
 typedef struct drafter {
     dflash_engine *engine;

@@ -12,7 +12,7 @@
 static dflash_error err;
 #define WORKS(call) ck_assert_msg((call) == DFLASH_OK, "%s", err.message)
 
-/* ---- Products ---------------------------------------------------------------------------------------------------- */
+/* ---- Products ---- */
 
 static float *product(dflash_engine *engine, const cuda_matrix *m, const float *bias, const float *x, int rows) {
     const size_t values = (size_t)rows * (size_t)m->matrix.in, results = (size_t)rows * (size_t)m->matrix.out;
@@ -57,7 +57,7 @@ START_TEST(a_product_of_any_width_and_row_count_has_the_cpus_bits) {
 }
 END_TEST
 
-/* ---- Norms, rotations, elements ---------------------------------------------------------------------------------- */
+/* ---- Norms, rotations, elements ---- */
 
 static float *norm(dflash_engine *engine, const float *x, const float *weight, int rows, int n) {
     const size_t bytes = (size_t)rows * (size_t)n * sizeof(float);
@@ -206,7 +206,7 @@ START_TEST(convolutions_have_the_cpus_bits) {
 }
 END_TEST
 
-/* ---- Attention --------------------------------------------------------------------------------------------------- */
+/* ---- Attention ---- */
 
 static float *attend(dflash_engine *engine, const attention_case *c) {
     df_attention_args a = c->args;

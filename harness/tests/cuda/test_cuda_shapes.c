@@ -64,7 +64,7 @@ static void write_checkpoint(const shape *s, uint64_t seed, const char *dir) {
     WORKS(dp_synth_write(given, dir, &options, NULL, &err));
 }
 
-/* ---- One model on one engine, and the calls that its programs run ------------------------------------------------ */
+/* ---- One model on one engine, and the calls that its programs run ---- */
 
 typedef struct model {
     dflash_engine *engine;

@@ -17,8 +17,7 @@
 static const char *const checkpoints[] = {TWO_TAPS, THREE_TAPS};
 enum { CHECKPOINTS = 2 };
 
-/* ---- The operation
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- The operation ---- */
 
 /* One element by itself. */
 static float scalar_conv(const df_conv_args *a, int p, int c) {
@@ -105,8 +104,7 @@ START_TEST(a_convolution_worked_by_hand) {
 }
 END_TEST
 
-/* ---- The public functions
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The public functions ---- */
 
 /* The whole tensor, widened. */
 static float *tensor(const dflash_draft *draft, const char *name) {
@@ -267,8 +265,7 @@ START_TEST(calls_that_name_no_convolution_are_refused) {
 }
 END_TEST
 
-/* ---- In the layers
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- In the layers ---- */
 
 enum { CONTEXT = 37, START = 900 };
 

@@ -33,8 +33,7 @@ START_TEST(every_instruction_set_of_this_machine_is_tested) {
 }
 END_TEST
 
-/* ---- RMSNorm --------------------------------------------------------------------------------------------------------
- */
+/* ---- RMSNorm ---- */
 
 static void scalar_norm(const float *x, const float *weight, int n, float eps, float *y) {
     const float mean = op_dot(x, x, n) / (float)n;
@@ -111,8 +110,7 @@ START_TEST(a_norm_agrees_with_double_precision_and_keeps_rows_apart) {
 }
 END_TEST
 
-/* ---- Rotation -------------------------------------------------------------------------------------------------------
- */
+/* ---- Rotation ---- */
 
 START_TEST(a_rotation_worked_by_hand) {
     /* Pairs (1, 3) and (2, 4); the first is turned by a quarter, the last two channels stay as they are. */
@@ -184,8 +182,7 @@ START_TEST(full_and_partial_rotations_have_the_documented_bits) {
 }
 END_TEST
 
-/* ---- Element by element
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Element by element ---- */
 
 typedef dflash_status (*pair_fn)(dflash_engine *, const float *, const float *, size_t, float *, dflash_error *);
 

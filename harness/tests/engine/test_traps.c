@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Reading a config -------------------------------------------------------------------------------------------- */
+/* ---- Reading a config ---- */
 
 static void load_with(const char *more, dflash_config *config) {
     char text[4096];
@@ -100,8 +100,7 @@ START_TEST(each_family_has_a_stored_checkpoint_that_mixes_sliding_and_full_layer
 }
 END_TEST
 
-/* ---- Rotary table -------------------------------------------------------------------------------------------------
- */
+/* ---- Rotary table ---- */
 
 START_TEST(a_yarn_range_of_no_length_is_widened_and_not_divided_by) {
     /* Both ends of the range at 13.9995: widened by 0.001, frequency 14 is half-way through it. Without, the division
@@ -127,7 +126,7 @@ START_TEST(a_yarn_range_of_no_length_is_widened_and_not_divided_by) {
 }
 END_TEST
 
-/* ---- Candidates -------------------------------------------------------------------------------------------------- */
+/* ---- Candidates ---- */
 
 enum { VOCAB = 320, LEADERS = 100 };
 

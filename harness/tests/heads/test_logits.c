@@ -49,8 +49,7 @@ static dflash_table *make_table(dflash_engine *engine, const char *dtype, int vo
     return table;
 }
 
-/* ---- Scale and cap
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Scale and cap ---- */
 
 static float scaled(float x, float scale, float cap) {
     const float y = x * scale;
@@ -93,8 +92,7 @@ START_TEST(scale_and_cap_reach_every_tail_and_work_in_place) {
 }
 END_TEST
 
-/* ---- Logits
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Logits ---- */
 
 typedef struct seen_logits {
     int calls;
@@ -227,8 +225,7 @@ START_TEST(a_loaded_table_has_the_bits_of_a_created_one) {
 }
 END_TEST
 
-/* ---- Embedding
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- Embedding ---- */
 
 START_TEST(the_embedding_scale_applies_to_the_anchor_and_to_every_mask) {
     enum { VOCAB = 310, ANCHOR = 17 };
@@ -259,8 +256,7 @@ START_TEST(the_embedding_scale_applies_to_the_anchor_and_to_every_mask) {
 }
 END_TEST
 
-/* ---- Refusals
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Refusals ---- */
 
 START_TEST(tables_that_are_none_are_refused) {
     dflash_engine *engine = op_engine(DFLASH_ISA_BEST, 1, false);

@@ -25,7 +25,7 @@ static void teardown(void) {
     ds_free(&it);
 }
 
-/* ---- Running the head -------------------------------------------------------------------------------------------- */
+/* ---- Running the head ---- */
 
 typedef struct result {
     float logits[DS_N * DS_V];
@@ -57,7 +57,7 @@ static void propose(int vocab, int32_t anchor, result *r) {
     ck_assert_mem_eq(r->seen, r->token, sizeof r->token);
 }
 
-/* ---- The reference ----------------------------------------------------------------------------------------------- */
+/* ---- The reference ---- */
 
 /* Corrected logits when the slots' tokens are `token`. */
 static void reference(int vocab, int32_t anchor, const int32_t *token, ds_fault fault, dp_real *logits) {
@@ -77,7 +77,7 @@ static int outside(const result *r, const dp_real *want, int first, int count) {
     return wrong;
 }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Values ---- */
 
 START_TEST(every_head_agrees_with_double_precision_and_chooses_its_best) {
     static result r;
@@ -193,7 +193,7 @@ START_TEST(a_tie_goes_to_the_lower_row) {
 }
 END_TEST
 
-/* ---- Sampling and a reduced vocabulary --------------------------------------------------------------------------- */
+/* ---- Sampling and a reduced vocabulary ---- */
 
 START_TEST(a_sampled_chain_draws_from_the_distribution_it_records) {
     static float probability[DS_N * DS_V];
@@ -257,7 +257,7 @@ START_TEST(a_reduced_vocabulary_biases_its_own_rows_and_remembers_target_ids) {
 }
 END_TEST
 
-/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- Refusals ---- */
 
 static void refuse(int vocab, int32_t anchor, const char *code, const char *word) {
     dflash_error err = {0};

@@ -11,8 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- Top-k, argmax, softmax
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Top-k, argmax, softmax ---- */
 
 typedef struct entry {
     float value;
@@ -174,8 +173,7 @@ START_TEST(softmax_needs_a_positive_finite_temperature) {
 }
 END_TEST
 
-/* ---- The plain family
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- The plain family ---- */
 
 /* A plain drafter, three slots over five columns, and room for every output. */
 enum { SLOTS = 3, COLUMNS = 5 };

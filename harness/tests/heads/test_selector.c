@@ -12,8 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- By hand
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- By hand ---- */
 
 /*
  * A selector of rank 2 and top-2 over six tokens, put in the place of a checkpoint's: h is the first two values of a
@@ -205,8 +204,7 @@ START_TEST(ids_and_widths_outside_the_selector_are_refused) {
 }
 END_TEST
 
-/* ---- On the stored checkpoints
- * -------------------------------------------------------------------------------------------- */
+/* ---- On the stored checkpoints ---- */
 
 static float *widened(const df_matrix *matrix) {
     const size_t n = (size_t)(matrix->out * matrix->in);

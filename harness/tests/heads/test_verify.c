@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Accepted prefix and rejection rule -------------------------------------------------------------------------- */
+/* ---- Accepted prefix and rejection rule ---- */
 
 START_TEST(the_accepted_prefix_ends_at_the_first_difference) {
     const int32_t target[] = {7, 8, 9, 9, 10};
@@ -43,7 +43,7 @@ START_TEST(a_token_is_accepted_while_u_q_is_below_p) {
 }
 END_TEST
 
-/* ---- Draw -------------------------------------------------------------------------------------------------------- */
+/* ---- Draw ---- */
 
 /* Multiples of 2^-10 leave no rounding, so the search can be done in whole numbers. */
 START_TEST(a_draw_is_the_first_index_whose_sum_exceeds_u) {
@@ -112,7 +112,7 @@ START_TEST(what_cannot_be_drawn_from_gives_no_index) {
 }
 END_TEST
 
-/* ---- Residual ---------------------------------------------------------------------------------------------------- */
+/* ---- Residual ---- */
 
 static void residual_is(const float *p, int vocab, const float *q, const int32_t *candidate, int k, const float *want) {
     float out[8], in_place[8];
@@ -198,7 +198,7 @@ START_TEST(what_is_no_distribution_is_refused_by_name) {
 }
 END_TEST
 
-/* ---- The walk commits the target's distribution ------------------------------------------------------------------ */
+/* ---- The walk commits the target's distribution ---- */
 
 /*
  * A target and a drafter over V tokens whose distributions depend on the token before. Rounds of one or two drafted

@@ -40,7 +40,7 @@ static dp_history read_all(void) {
     return history;
 }
 
-/* ---- Lines ------------------------------------------------------------------------------------------------------- */
+/* ---- Lines ---- */
 
 START_TEST(a_line_holds_what_the_run_was_and_how_near_its_bar) {
     cJSON *document = result_check(RESULT_PASS), *stage;
@@ -222,7 +222,7 @@ START_TEST(check_and_gate_append_one_line_each) {
 }
 END_TEST
 
-/* ---- Drift ------------------------------------------------------------------------------------------------------- */
+/* ---- Drift ---- */
 
 /* A history of one case with these shares. */
 static void write_shares(const double *share, int count) {
@@ -356,7 +356,7 @@ START_TEST(random_orders_warn_no_more_often_than_the_rule_says) {
 }
 END_TEST
 
-/* ---- The command ------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 START_TEST(the_command_shows_the_table_and_the_warning_and_writes_the_plot) {
     const double share[] = {0.01, 0.02, 0.03, 0.04, 0.05, INFINITY};

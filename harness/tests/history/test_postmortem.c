@@ -13,8 +13,7 @@
 static const char day1[] = "2026-01-01T00:00:00Z", day2[] = "2026-01-02T00:00:00Z", day3[] = "2026-01-03T00:00:00Z",
                   day4[] = "2026-01-04T00:00:00Z", day5[] = "2026-01-05T00:00:00Z";
 
-/* ---- Order and outcome ---------------------------------------------------------------------------------------------
- */
+/* ---- Order and outcome ---- */
 
 /* Runs of the only case; -1: there is none. */
 static void expect(const dp_postmortem *summary, int last_good, int first_bad, int last_bad, int good_again) {
@@ -185,8 +184,7 @@ START_TEST(a_series_that_was_never_good_and_one_that_always_was_say_so) {
 }
 END_TEST
 
-/* ---- What changed --------------------------------------------------------------------------------------------------
- */
+/* ---- What changed ---- */
 
 static void forget(cJSON *document, const char *path, const char *key) {
     cJSON_DeleteItemFromObjectCaseSensitive(result_at(document, path), key);
@@ -244,8 +242,7 @@ START_TEST(two_runs_of_one_build_changed_in_nothing) {
 }
 END_TEST
 
-/* ---- Text and page -------------------------------------------------------------------------------------------------
- */
+/* ---- Text and page ---- */
 
 START_TEST(the_text_tells_the_story_and_its_tables_hold_hostile_names) {
     dp_postmortem summary;
@@ -291,8 +288,7 @@ START_TEST(the_page_is_sound_and_drawn) {
 }
 END_TEST
 
-/* ---- Refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- Refusals ---- */
 
 static const struct {
     const char *text, *code, *mention;
@@ -379,8 +375,7 @@ START_TEST(an_oracle_without_a_recording_to_judge_is_refused) {
 }
 END_TEST
 
-/* ---- The command ---------------------------------------------------------------------------------------------------
- */
+/* ---- The command ---- */
 
 START_TEST(the_command_writes_the_text_and_the_page) {
     char page[SCRATCH_PATH], text[SCRATCH_PATH];

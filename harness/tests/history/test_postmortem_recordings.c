@@ -35,8 +35,7 @@ static char *markdown_of(const dp_postmortem *summary) {
     return text;
 }
 
-/* ---- Verdicts ------------------------------------------------------------------------------------------------------
- */
+/* ---- Verdicts ---- */
 
 START_TEST(recordings_are_judged_by_the_oracle_and_ordered_by_the_time_of_their_files) {
     dp_postmortem summary;
@@ -185,8 +184,7 @@ START_TEST(the_effect_on_the_tokens_is_told) {
 }
 END_TEST
 
-/* ---- Beside results ------------------------------------------------------------------------------------------------
- */
+/* ---- Beside results ---- */
 
 START_TEST(recordings_and_results_of_one_case_are_one_series) {
     dp_postmortem summary;
@@ -234,8 +232,7 @@ START_TEST(recordings_beside_results_need_the_oracle_of_the_results) {
 }
 END_TEST
 
-/* ---- Refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- Refusals ---- */
 
 START_TEST(recordings_of_another_drafter_input_or_precision_are_refused) {
     rc_open("tiny-plain");

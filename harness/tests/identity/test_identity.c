@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Classes
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Classes ---- */
 
 enum { PAIR_ROWS = 3, PAIR_COLUMNS = 4, PAIR_VALUES = PAIR_ROWS * PAIR_COLUMNS };
 static dp_recording left, right;
@@ -150,8 +149,7 @@ START_TEST(of_several_comparisons_the_worst_class_and_the_first_difference_stay)
 }
 END_TEST
 
-/* ---- Digests
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Digests ---- */
 
 static dp_digest_list digests_of(const dp_recording *run, const char *name) {
     dp_digest_list list = {.item = NULL};

@@ -95,8 +95,7 @@ START_TEST(json_holds_every_arm_and_every_stage) {
 }
 END_TEST
 
-/* ---- Digests
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Digests ---- */
 
 static char digests[SCRATCH_PATH];
 

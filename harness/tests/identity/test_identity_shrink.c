@@ -98,8 +98,7 @@ START_TEST(random_schedules_are_possible_differ_and_hold_every_kind_of_step) {
 }
 END_TEST
 
-/* ---- Shrinking
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Shrinking ---- */
 
 static int kind_count(const dp_schedule *schedule, char kind) {
     int count = 0;

@@ -131,8 +131,7 @@ START_TEST(every_stage_of_a_correct_run_lies_within_its_bound_and_its_noise) {
 }
 END_TEST
 
-/* ---- Injected faults ------------------------------------------------------------------------------------------------
- */
+/* ---- Injected faults ---- */
 
 /* Which stage, and what to do with it. */
 typedef struct fault {
@@ -282,8 +281,7 @@ START_TEST(a_wrong_token_is_found_among_the_choices) {
 }
 END_TEST
 
-/* ---- The evaluation alone ------------------------------------------------------------------------------------------
- */
+/* ---- The evaluation alone ---- */
 
 /* The stages of a stored oracle, to be changed. */
 static dp_stage_values oracle_values(rig *r) {

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Long runs ------------------------------------------------------------------------------------------------------
- */
+/* ---- Long runs ---- */
 
 static const struct run {
     int window, extra; /* capacity = window + 2 B + extra */
@@ -175,8 +174,7 @@ START_TEST(a_query_needs_the_last_window_minus_one_rows_and_none_less) {
 }
 END_TEST
 
-/* ---- Cutting back ---------------------------------------------------------------------------------------------------
- */
+/* ---- Cutting back ---- */
 
 START_TEST(every_cut_is_exact_or_refused_and_the_first_refused_one_would_be_wrong) {
     kc_drafter drafter = kc_open(&kc_default, true, DFLASH_ISA_BEST);
@@ -248,8 +246,7 @@ START_TEST(a_cut_outside_the_rows_is_refused) {
 }
 END_TEST
 
-/* ---- The pin --------------------------------------------------------------------------------------------------------
- */
+/* ---- The pin ---- */
 
 START_TEST(a_pin_keeps_across_compaction_what_queries_there_see) {
     kc_drafter drafter = kc_open(&kc_default, true, DFLASH_ISA_BEST);

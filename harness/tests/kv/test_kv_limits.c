@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-/* ---- The floor ------------------------------------------------------------------------------------------------------
- */
+/* ---- The floor ---- */
 
 START_TEST(queries_over_a_floor_see_only_what_is_there) {
     kc_drafter drafter = kc_open(&kc_default, true, DFLASH_ISA_BEST);
@@ -63,8 +62,7 @@ START_TEST(rows_and_blocks_before_the_floor_are_refused) {
 }
 END_TEST
 
-/* ---- Room -----------------------------------------------------------------------------------------------------------
- */
+/* ---- Room ---- */
 
 START_TEST(a_model_with_a_full_layer_never_drops_and_refuses_when_full) {
     kc_model model = kc_default;

@@ -68,8 +68,7 @@ static void refuse(dflash_kv *kv, const dflash_kv_blob *blob, dflash_status stat
     ck_assert_mem_eq(before, after, sizeof before);
 }
 
-/* ---- Round trips ----------------------------------------------------------------------------------------------------
- */
+/* ---- Round trips ---- */
 
 /* A run goes on in the old cache and, from the tail's bytes, in one of another size on another engine. */
 START_TEST(a_run_goes_on_bit_for_bit_after_export_and_import) {
@@ -250,8 +249,7 @@ START_TEST(a_tail_of_rows_that_are_not_there_is_refused) {
 }
 END_TEST
 
-/* ---- Refusals -------------------------------------------------------------------------------------------------------
- */
+/* ---- Refusals ---- */
 
 static const struct edit {
     size_t at;

@@ -158,8 +158,7 @@ START_TEST(the_bound_of_any_order_is_never_inside_that_of_the_exact_class) {
 }
 END_TEST
 
-/* ---- Frequencies ---------------------------------------------------------------------------------------------------
- */
+/* ---- Frequencies ---- */
 
 static double between(op_random *random, double low, double high) {
     return low + (high - low) * 0.5 * (1.0 + (double)op_unit(random));

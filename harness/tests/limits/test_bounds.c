@@ -18,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The table -----------------------------------------------------------------------------------------------------
- */
+/* ---- The table ---- */
 
 static bool in_identifier(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
 
@@ -107,9 +106,7 @@ START_TEST(every_constant_has_a_name_and_a_reason) {
 }
 END_TEST
 
-/* ---- The limits
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- The limits ---- */
 
 START_TEST(the_noise_bar_solves_its_equation_and_falls_towards_one) {
     double before = INFINITY;
@@ -126,8 +123,7 @@ START_TEST(the_noise_bar_solves_its_equation_and_falls_towards_one) {
 }
 END_TEST
 
-/* ---- Sums ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Sums ---- */
 
 /* The canonical order for up to four segments of 64, written out. */
 static float canonical(const float *a, const float *b, int n) {

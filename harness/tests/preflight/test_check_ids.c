@@ -21,8 +21,7 @@ static void put(dp_run run, const char *stage, int64_t index, double id) {
     scratch_change_value(object_of(run, stage, object), index, 0.0, id);
 }
 
-/* ---- Ids that differ ----------------------------------------------------------------------------------------------
- */
+/* ---- Ids that differ ---- */
 
 static const struct {
     const char *fixture, *stage;
@@ -75,8 +74,7 @@ START_TEST(integers_on_which_the_reference_contradicts_itself_are_refused) {
 }
 END_TEST
 
-/* ---- Ids that no table has -----------------------------------------------------------------------------------------
- */
+/* ---- Ids that no table has ---- */
 
 static const struct {
     const char *fixture, *stage;
@@ -148,8 +146,7 @@ START_TEST(ids_outside_the_selectors_own_vocabulary_are_refused) {
 }
 END_TEST
 
-/* ---- Candidates ----------------------------------------------------------------------------------------
- */
+/* ---- Candidates ---- */
 
 START_TEST(candidates_that_are_no_order_of_different_ones_are_refused) {
     for (int run = 0; run < DP_RUN_COUNT; run++) {
@@ -189,8 +186,7 @@ START_TEST(candidates_of_one_value_stand_by_their_ids) {
 }
 END_TEST
 
-/* ---- Files that are compared ----------------------------------------------------------------------------------------
- */
+/* ---- Files that are compared ---- */
 
 START_TEST(a_doctored_oracle_compares_with_nothing) {
     char spoilt[SCRATCH_PATH], good[SCRATCH_PATH];
@@ -248,8 +244,7 @@ START_TEST(a_recording_with_an_anchor_that_no_table_has_is_refused) {
 }
 END_TEST
 
-/* ---- The reader of rows ---------------------------------------------------------------------------------------------
- */
+/* ---- The reader of rows ---- */
 
 START_TEST(a_row_that_a_matrix_does_not_have_is_not_read) {
     enum { OUT = 3, IN = 32 };

@@ -44,7 +44,7 @@ START_TEST(both_languages_make_the_same_signs) {
 }
 END_TEST
 
-/* ---- Contradictions ---------------------------------------------------------------------------------------------- */
+/* ---- Contradictions ---- */
 
 START_TEST(a_sketch_that_contradicts_its_oracle_is_refused) {
     static const struct {
@@ -174,7 +174,7 @@ START_TEST(a_dataset_may_be_cut_into_blocks_of_whole_rows_alone) {
 }
 END_TEST
 
-/* ---- Faults ------------------------------------------------------------------------------------------------------ */
+/* ---- Faults ---- */
 
 /* A run of tiny-dflash2 on the oracle of 200 context rows, head included. */
 typedef struct rig {

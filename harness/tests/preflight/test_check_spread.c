@@ -69,8 +69,7 @@ static void scale_run(dp_run run, const char *stage, double factor) {
     scale_object(object_of(run, stage, object), factor);
 }
 
-/* ---- Claims --------------------------------------------------------------------------------------------------------
- */
+/* ---- Claims ---- */
 
 static const struct {
     const char *fixture, *oracle, *stage;
@@ -151,8 +150,7 @@ START_TEST(a_table_has_no_spread_beside_its_own_roundings) {
 }
 END_TEST
 
-/* ---- Runs ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Runs ---- */
 
 static const char moved[] = "layers.1.mlp.down";
 
@@ -225,8 +223,7 @@ START_TEST(a_sampled_float64_stage_cannot_widen_its_bar_by_being_wrong) {
 }
 END_TEST
 
-/* ---- Frequencies ---------------------------------------------------------------------------------------------------
- */
+/* ---- Frequencies ---- */
 
 START_TEST(a_frequency_that_is_off_by_a_few_times_its_bound_is_refused) {
     static const struct {

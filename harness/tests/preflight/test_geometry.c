@@ -51,8 +51,7 @@ static void expect_refusal(const dflash_config *config, const cJSON *claim, cons
     ck_assert_ptr_nonnull(strstr(err.message, "oracle.h5"));
 }
 
-/* ---- Geometry
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Geometry ---- */
 
 START_TEST(a_config_agrees_with_its_own_record_after_a_trip_through_text) {
     for (int i = 0; i < CONFIGS; i++) {
@@ -292,8 +291,7 @@ START_TEST(numbers_may_differ_by_four_units_in_the_last_place_and_integers_by_no
 }
 END_TEST
 
-/* ---- Provenance
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Provenance ---- */
 
 static dflash_engine *engine;
 static dflash_draft *draft;

@@ -105,7 +105,7 @@ static void expect_refused(const char *code, const char *word) {
     child_expect(run, 3, in_table ? code : "", in_table ? "" : code);
 }
 
-/* ---- The file ---------------------------------------------------------------------------------------------------- */
+/* ---- The file ---- */
 
 START_TEST(an_oracle_that_its_manifest_pins_passes) {
     child run = gate(true, NULL);
@@ -184,7 +184,7 @@ START_TEST(a_list_with_a_key_that_no_list_has_is_refused) {
 }
 END_TEST
 
-/* ---- What wrote it ----------------------------------------------------------------------------------------------- */
+/* ---- What wrote it ---- */
 
 START_TEST(an_oracle_of_another_reference_or_other_packages_than_signed_is_refused) {
     char *signed_digest = strdup(in(in(signature(), "references"), REFERENCE)->valuestring);
@@ -225,7 +225,7 @@ START_TEST(a_generator_that_went_on_is_news_and_no_refusal) {
 }
 END_TEST
 
-/* ---- What was asked for ------------------------------------------------------------------------------------------ */
+/* ---- What was asked for ---- */
 
 static const struct {
     const char *key, *value, *words;

@@ -62,7 +62,7 @@ START_TEST(both_readings_of_every_stored_config_agree) {
 }
 END_TEST
 
-/* ---- Ways to write a fact ---------------------------------------------------------------------------------------- */
+/* ---- Ways to write a fact ---- */
 
 /* The keys that any config has; %s: more of the top level. */
 #define CONFIG(architecture, more)                                                                                     \
@@ -178,7 +178,7 @@ START_TEST(a_key_that_the_record_needs_is_named_when_it_is_missing) {
 }
 END_TEST
 
-/* ---- A drafter that misreads its config -------------------------------------------------------------------------- */
+/* ---- A drafter that misreads its config ---- */
 
 static void no_attention_factor(dflash_config *c) { c->rope.has_attention_factor = false; }
 static void truncated(dflash_config *c) { c->rope.truncate = true; }

@@ -23,7 +23,7 @@ static char *page(void) {
     return text;
 }
 
-/* ---- Contrast ---------------------------------------------------------------------------------------------------- */
+/* ---- Contrast ---- */
 
 /* The value of --name in the rules that begin at `rules` and end at the next brace; relative luminance as WCAG 2 has
  * it.
@@ -74,7 +74,7 @@ START_TEST(words_and_curves_stand_out_from_their_ground) {
 }
 END_TEST
 
-/* ---- Windows and paper ------------------------------------------------------------------------------------------- */
+/* ---- Windows and paper ---- */
 
 START_TEST(a_page_fits_a_narrow_window_and_unfolds_on_paper) {
     static const char *const needed[] = {
@@ -93,7 +93,7 @@ START_TEST(a_page_fits_a_narrow_window_and_unfolds_on_paper) {
 }
 END_TEST
 
-/* ---- Pictures ---------------------------------------------------------------------------------------------------- */
+/* ---- Pictures ---- */
 
 /* Every fixed colour of the scripts gets the page's own: one that is not replaced would vanish in the dark. The heat
  * map alone keeps its palette, which is the same in light and dark. */

@@ -157,8 +157,7 @@ START_TEST(a_result_without_a_case_is_no_pass_on_the_page_either) {
 }
 END_TEST
 
-/* ---- Pictures in a page
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Pictures in a page ---- */
 
 static dflash_status inlined(const char *svg, char **out, dflash_error *err) {
     size_t length = 0;

@@ -236,8 +236,7 @@ START_TEST(a_case_that_compared_nothing_has_no_plot) {
 }
 END_TEST
 
-/* ---- gnuplot
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- gnuplot ---- */
 
 static void draws(const char *script) {
     dflash_error err = {.message = ""};

@@ -36,7 +36,7 @@ static char *rendered(result_kind kind, dp_report_format format) {
 static const dp_report_format streams[] = {DP_REPORT_TEXT, DP_REPORT_MARKDOWN, DP_REPORT_JUNIT, DP_REPORT_GITHUB};
 enum { STREAMS = sizeof streams / sizeof *streams };
 
-/* ---- What they say ----------------------------------------------------------------------------------------------- */
+/* ---- What they say ---- */
 
 START_TEST(a_failure_is_told_with_its_stage_in_every_format) {
     char *text = rendered(RESULT_FAIL, streams[_i]);
@@ -153,7 +153,7 @@ START_TEST(a_gate_without_a_case_is_an_error_in_every_format) {
 }
 END_TEST
 
-/* ---- Forms ------------------------------------------------------------------------------------------------------- */
+/* ---- Forms ---- */
 
 static int count_of(const char *text, const char *attribute) {
     int sum = 0;
@@ -267,7 +267,7 @@ START_TEST(github_shows_ten_annotations_and_counts_the_rest) {
 }
 END_TEST
 
-/* ---- Text from outside ------------------------------------------------------------------------------------------- */
+/* ---- Text from outside ---- */
 
 static const char hostile[] = "\"a<b>`*|&'@x</details>]]>\\n::error::%0A,c: \\u0007\"";
 
@@ -337,7 +337,7 @@ START_TEST(text_from_outside_begins_no_workflow_command) {
 }
 END_TEST
 
-/* ---- The command ------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 START_TEST(the_command_renders_every_format_to_a_file_or_standard_output) {
     static const struct {

@@ -184,7 +184,7 @@ START_TEST(text_after_the_document_is_refused) {
 }
 END_TEST
 
-/* ---- Every key is demanded --------------------------------------------------------------------------------------- */
+/* ---- Every key is demanded ---- */
 
 /* Names and values that a reader only shows. */
 static bool only_shown(const char *path) {

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- Refusals ---- */
 
 static const struct {
     const char *record, *key, *json, *code, *mention;
@@ -86,8 +85,7 @@ START_TEST(a_run_of_other_weights_is_recorded_and_then_refused) {
 }
 END_TEST
 
-/* ---- Stages --------------------------------------------------------------------------------------------------------
- */
+/* ---- Stages ---- */
 
 static void expect_fault(const char *stage, dp_stage_fault fault) {
     dp_file_comparison c;
@@ -255,8 +253,7 @@ START_TEST(an_error_of_1e_5_in_any_stage_is_the_first_that_is_named) {
 }
 END_TEST
 
-/* ---- The command ---------------------------------------------------------------------------------------------------
- */
+/* ---- The command ---- */
 
 START_TEST(the_command_has_an_exit_code_for_every_outcome) {
     char oracle[SCRATCH_PATH];

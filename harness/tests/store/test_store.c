@@ -15,8 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* ---- Round trips
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Round trips ---- */
 
 START_TEST(every_logical_dtype_comes_back_as_it_went_in) {
     static const double f64[4] = {0x1.fffffffffffffp1023, -0.0, 0x1p-1074, 0.1};
@@ -124,8 +123,7 @@ START_TEST(asking_for_what_is_not_there_is_refused_by_name) {
 }
 END_TEST
 
-/* ---- Values
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 START_TEST(a_digest_that_does_not_hold_is_refused_naming_the_dataset) {
     sf_write_good();
@@ -240,8 +238,7 @@ START_TEST(no_flipped_byte_changes_a_value_unnoticed) {
 }
 END_TEST
 
-/* ---- Writing
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Writing ---- */
 
 static dflash_status write_limited(rlim_t limit, dflash_error *err) {
     struct rlimit before, tight;

@@ -29,8 +29,7 @@ START_TEST(what_is_no_regular_file_is_refused_at_once) {
 }
 END_TEST
 
-/* ---- The format, and a writer's flags
- * ---------------------------------------------------------------------------------- */
+/* ---- The format, and a writer's flags ---- */
 
 static herr_t copy_attribute(hid_t from, const char *name, const H5A_info_t *info, void *to) {
     char value[256];

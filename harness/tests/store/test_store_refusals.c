@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- The file and its header
- * ------------------------------------------------------------------------------------------ */
+/* ---- The file and its header ---- */
 
 START_TEST(a_file_that_does_not_exist_is_an_io_error) {
     dp_oracle *oracle = NULL;
@@ -131,8 +130,7 @@ START_TEST(a_group_in_the_place_of_a_dataset_is_refused) {
 }
 END_TEST
 
-/* ---- Records
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Records ---- */
 
 START_TEST(a_record_that_is_not_one_json_object_is_refused) {
     static const char *const text[] = {"{\"family\":", "[1]", "{} {}", "{\"a\":{\"b\":1,\"b\":2}}"};
@@ -170,8 +168,7 @@ START_TEST(every_key_of_the_provenance_record_is_required) {
 }
 END_TEST
 
-/* ---- Inputs
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Inputs ---- */
 
 START_TEST(every_input_is_required) {
     for (int i = 0; i < DP_REQUIRED_INPUTS; i++) {
@@ -218,8 +215,7 @@ START_TEST(an_input_of_another_rank_or_type_is_refused) {
 }
 END_TEST
 
-/* ---- Stages
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Stages ---- */
 
 START_TEST(a_name_outside_the_vocabulary_is_refused) {
     static const char *const name[] = {"layers.0.attn.magic", "layers.02.out", "Final"};

@@ -22,7 +22,7 @@ static const char FAMILY[] =
     "\"num_hidden_layers\":2,\"rms_norm_eps\":1e-6,\"rope_theta\":1000000,\"block_size\":5,\"mask_token_id\":90,"
     "\"target_layer_ids\":[1,4],\"vocab_size\":96,%s}";
 
-/* ---- The same bytes ---------------------------------------------------------------------------------------------- */
+/* ---- The same bytes ---- */
 
 static const char *text_of(const cJSON *object, const char *key) {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(object, key));
@@ -162,7 +162,7 @@ START_TEST(another_seed_differs_in_every_tensor) {
 }
 END_TEST
 
-/* ---- What the values are ----------------------------------------------------------------------------------------- */
+/* ---- What the values are ---- */
 
 START_TEST(no_two_tensors_of_a_checkpoint_are_equal) {
     synth_run(SYNTH_PLAIN, 1, DF_BF16, DP_SYNTH_UNIT, 2);
@@ -246,7 +246,7 @@ START_TEST(convolution_kernels_are_not_the_identity) {
 }
 END_TEST
 
-/* ---- The output head --------------------------------------------------------------------------------------------- */
+/* ---- The output head ---- */
 
 START_TEST(the_head_adds_one_tensor_and_changes_no_other) {
     synth_run(SYNTH_PLAIN, 1, DF_BF16, DP_SYNTH_UNIT, 2);
@@ -323,7 +323,7 @@ START_TEST(the_head_makes_up_for_the_output_multiplier) {
 }
 END_TEST
 
-/* ---- The census -------------------------------------------------------------------------------------------------- */
+/* ---- The census ---- */
 
 static void assert_census_holds(const char *architecture, const char *keys, unsigned extras, int tensors) {
     char text[1024];

@@ -44,7 +44,7 @@ static void assert_synth_fails(const char *config, const char *dir, int threads,
     ck_assert_str_eq(err.code, code);
 }
 
-/* ---- Failures ---------------------------------------------------------------------------------------------------- */
+/* ---- Failures ---- */
 
 START_TEST(a_config_that_cannot_be_read_is_an_error) {
     assert_synth_fails("fixtures/no-such/config.json", synth_out, 1, DFLASH_ERR_IO, "synth.config");
@@ -185,7 +185,7 @@ START_TEST(a_checkpoint_of_another_config_is_replaced_whole) {
 }
 END_TEST
 
-/* ---- The command ------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 /* Runs the command on up to ten words, with its output kept apart. */
 static int command(const char *const words[10]) {

@@ -7,7 +7,7 @@
 
 static const double UNIT = 0x1p-24; /* half an ulp of float32, relative */
 
-/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 static uint32_t state;
 
@@ -86,7 +86,7 @@ void ds_free(ds_case *c) {
     for (int i = 0; i < c->owned_count; i++) free(c->owned[i]);
 }
 
-/* ---- The reference ----------------------------------------------------------------------------------------------- */
+/* ---- The reference ---- */
 
 static double weight(const df_matrix *w, int64_t row, int64_t column) {
     const int64_t at = row * w->in + column;
@@ -140,7 +140,7 @@ dp_real ds_multiply(dp_real a, dp_real b) {
 
 bool ds_close(float got, dp_real want) { return fabs((double)got - want.value) <= want.error; }
 
-/* ---- The Markov heads -------------------------------------------------------------------------------------------- */
+/* ---- The Markov heads ---- */
 
 enum { WIDEST = 1024 };
 

@@ -50,8 +50,7 @@ void kc_close(kc_drafter *drafter) {
     tf_remove_dir(drafter->dir);
 }
 
-/* ---- Histories ------------------------------------------------------------------------------------------------------
- */
+/* ---- Histories ---- */
 
 /* splitmix64, by Sebastiano Vigna, in the public domain. */
 static uint64_t next_random(uint64_t *state) {
@@ -83,8 +82,7 @@ void kc_grow(kc_history *history, int rows, int gap) {
     }
 }
 
-/* ---- Caches ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Caches ---- */
 
 dflash_kv *kc_cache(const kc_drafter *drafter, int capacity) {
     dflash_error err = {.status = DFLASH_OK};
@@ -132,8 +130,7 @@ bool kc_same_round(dflash_kv *a, dflash_kv *b) {
     return memcmp(from_a, from_b, sizeof from_a) == 0;
 }
 
-/* ---- Statuses -------------------------------------------------------------------------------------------------------
- */
+/* ---- Statuses ---- */
 
 void kc_assert_ok(dflash_status status, const dflash_error *err) {
     ck_assert_msg(status == DFLASH_OK, "%s: %s", err->code, err->message);

@@ -113,8 +113,7 @@ cJSON *page_document(const char *name) {
     return document;
 }
 
-/* ---- What follows from the arrays ---------------------------------------------------------------------------------
- */
+/* ---- What follows from the arrays ---- */
 
 static bool is_true(const cJSON *object, const char *key) { return cJSON_IsTrue(cJSON_GetObjectItem(object, key)); }
 
@@ -243,8 +242,7 @@ void page_refuse(cJSON *document, const char *code, const char *message) {
     page_set(document, "verdict", "REFUSED");
 }
 
-/* ---- The form of a page
- * ---------------------------------------------------------------------------------------------- */
+/* ---- The form of a page ---- */
 
 enum { DEEPEST = 64, LONGEST = 24 };
 
@@ -327,7 +325,7 @@ void page_add_case(cJSON *document, cJSON *other) {
     cJSON_Delete(other);
 }
 
-/* ---- Pages ------------------------------------------------------------------------------------------------------- */
+/* ---- Pages ---- */
 
 char *page_render(cJSON *document) {
     const dp_html_options options = {.keep = NULL};

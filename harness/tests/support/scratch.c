@@ -26,7 +26,7 @@ const char *scratch_path(const char *name, char out[SCRATCH_PATH]) {
     return out;
 }
 
-/* ---- Files ------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 char *scratch_read(const char *path, size_t *length) {
     FILE *file = fopen(path, "rb");
@@ -69,7 +69,7 @@ void scratch_copy_case(const char *name) {
     scratch_copy(path, "oracle.h5");
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static void set_key(cJSON *document, const char *key, const char *json) {
     cJSON *object = document;
@@ -127,7 +127,7 @@ void scratch_edit_record(const char *record, const char *key, const char *json) 
     cJSON_Delete(document);
 }
 
-/* ---- Datasets ---------------------------------------------------------------------------------------------------- */
+/* ---- Datasets ---- */
 
 static void put_text_attribute(hid_t object, const char *name, const char *text) {
     const hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
@@ -223,7 +223,7 @@ void scratch_reshape(const char *object, dp_logical dtype, int rank, const hsize
     free(value);
 }
 
-/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 /* The header of a safetensors file in memory, and where its data starts. */
 static cJSON *header_of(const char *data, size_t *start) {
@@ -316,7 +316,7 @@ void scratch_set_weight(const char *tensor, int64_t index, uint16_t bits) {
     free(data);
 }
 
-/* ---- Checking ---------------------------------------------------------------------------------------------------- */
+/* ---- Checking ---- */
 
 void scratch_check(const char *filter, dp_result *result) {
     static dp_check_options options; /* the result keeps a pointer to it */

@@ -30,8 +30,7 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 #endif
 
-/* ---- Making files
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Making files ---- */
 
 double sf_value_at(int64_t i) { return (double)(i * i % 17 - 8) * 0.25; }
 
@@ -134,8 +133,7 @@ void sf_tear_down(void) {
     ck_assert_int_eq(rmdir(sf_folder), 0);
 }
 
-/* ---- Spoiling and refusing
- * ------------------------------------------------------------------------------------------- */
+/* ---- Spoiling and refusing ---- */
 
 void sf_expect(dflash_status status, const dflash_error *err, dflash_status wanted, const char *code,
                const char *mention) {

@@ -72,7 +72,7 @@ static void unload(void) {
     sets = 0;
 }
 
-/* ---- Agreement --------------------------------------------------------------------------------------------------- */
+/* ---- Agreement ---- */
 
 static bool same_bits(const yarn_case *c, const dflash_rope_config *rope) {
     float ours[MOST_HALF];
@@ -156,7 +156,7 @@ START_TEST(a_table_or_factor_that_is_off_by_little_is_caught) {
 }
 END_TEST
 
-/* ---- Keys -------------------------------------------------------------------------------------------------------- */
+/* ---- Keys ---- */
 
 /* A drafter that did not read a key would compute with what stands here in its place. */
 static void ignore(dflash_rope_config *rope, const dflash_config *config, int key) {
@@ -274,7 +274,7 @@ START_TEST(both_ways_of_writing_a_set_load_to_the_same_table) {
 }
 END_TEST
 
-/* ---- The numbers of the specification ---------------------------------------------------------------------------- */
+/* ---- The numbers of the specification ---- */
 
 static const struct {
     const char *name;

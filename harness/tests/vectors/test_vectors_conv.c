@@ -65,7 +65,7 @@ static void close_case(conv_case *c) {
     vc_release(&c->model);
 }
 
-/* ---- Bounds ------------------------------------------------------------------------------------------------------ */
+/* ---- Bounds ---- */
 
 static void *make(size_t count, size_t size) {
     void *memory = calloc(count, size);
@@ -113,7 +113,7 @@ static dp_real *convolved(const conv_case *c, int half, const float *x, const dp
     return y;
 }
 
-/* ---- Our side ---------------------------------------------------------------------------------------------------- */
+/* ---- Our side ---- */
 
 /* Values of ours outside the bounds of the stored case, for each of its results. */
 typedef struct outside {
@@ -176,8 +176,7 @@ static void agrees(const conv_case *c) {
 START_TEST(convolutions_agree_with_the_reference_within_float32_rounding) { for_each_case(agrees); }
 END_TEST
 
-/* ---- Injected faults ----------------------------------------------------------------------------------------------
- */
+/* ---- Injected faults ---- */
 
 static void halves_swapped(const conv_case *c) {
     float *swapped = make((size_t)(c->rows * c->width), sizeof *swapped);

@@ -83,7 +83,7 @@ static float *rotated(const float *rows, int n, int width) {
     return turned;
 }
 
-/* ---- Selector ---------------------------------------------------------------------------------------------------- */
+/* ---- Selector ---- */
 
 typedef struct selector_case {
     head_case head;
@@ -227,7 +227,7 @@ START_TEST(selector_walks_agree_with_the_reference_and_faults_do_not) {
 }
 END_TEST
 
-/* ---- Markov ------------------------------------------------------------------------------------------------------ */
+/* ---- Markov ---- */
 
 typedef struct markov_case {
     head_case head;
@@ -327,7 +327,7 @@ START_TEST(markov_heads_agree_with_the_reference_and_faults_do_not) {
 }
 END_TEST
 
-/* ---- Confidence -------------------------------------------------------------------------------------------------- */
+/* ---- Confidence ---- */
 
 static void bound_confidence(const head_case *c, const int32_t *prev, dp_real *bound) {
     const df_weights *w = &c->model.draft->weights;

@@ -27,7 +27,7 @@ static unsigned char *read_bytes(size_t *bytes) {
     return data;
 }
 
-/* ---- Valid files ------------------------------------------------------------------------------------------------- */
+/* ---- Valid files ---- */
 
 START_TEST(a_valid_file_gives_every_tensor_with_its_bytes) {
     tf_write(st_file, st_path);
@@ -112,7 +112,7 @@ START_TEST(an_error_record_is_optional) {
 }
 END_TEST
 
-/* ---- Files that are not there or are no files -------------------------------------------------------------------- */
+/* ---- Files that are not there or are no files ---- */
 
 START_TEST(a_missing_file_is_an_io_error) { st_expect(DFLASH_ERR_IO, "safetensors.open", "No such file"); }
 END_TEST
@@ -163,7 +163,7 @@ START_TEST(files_of_0_to_7_bytes_are_refused_by_size) {
 }
 END_TEST
 
-/* ---- The header's length ----------------------------------------------------------------------------------------- */
+/* ---- The header's length ---- */
 
 START_TEST(a_header_length_beyond_the_file_is_refused) {
     tf_write(st_file, st_path);
@@ -230,7 +230,7 @@ START_TEST(every_truncation_of_a_valid_file_gets_the_refusal_of_its_place) {
 }
 END_TEST
 
-/* ---- Ranges ------------------------------------------------------------------------------------------------------ */
+/* ---- Ranges ---- */
 
 START_TEST(offsets_outside_the_data_or_backwards_are_refused) {
     tf_entry *last = tf_get(st_file, "c.weight");
@@ -297,7 +297,7 @@ START_TEST(a_tensor_off_its_alignment_is_refused_when_it_is_used) {
 }
 END_TEST
 
-/* ---- Damage ------------------------------------------------------------------------------------------------------ */
+/* ---- Damage ---- */
 
 /* What any accepted file guarantees: tensors in order, each as large as its shape says, one behind the other from the
  * first byte of data to the last, names unique. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The header's JSON ------------------------------------------------------------------------------------------- */
+/* ---- The header's JSON ---- */
 
 #define ENTRY(name, fields) "{\"" name "\":{" fields "}}"
 #define GOOD "\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]"
@@ -79,7 +79,7 @@ START_TEST(json_nested_without_end_is_refused) {
 }
 END_TEST
 
-/* ---- Entries ----------------------------------------------------------------------------------------------------- */
+/* ---- Entries ---- */
 
 START_TEST(a_malformed_entry_is_refused_by_name) {
     const char *code = "safetensors.header.entry";

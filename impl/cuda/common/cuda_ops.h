@@ -24,7 +24,8 @@ struct dc_persistent; /* persistent.h */
 struct df_cuda {
     int device; /* current whenever the backend works for this engine (device_scope.h) */
     cudaDeviceProp properties;
-    cudaStream_t stream; /* all work of the engine */
+    cudaStream_t stream;     /* all work of the engine: the caller's or */
+    cudaStream_t own_stream; /* this one, which goes with the engine */
     /* the window of df_memory.map: page-locked, grown as needed; `sent` says when the last window has gone */
     void *staging;
     size_t staging_bytes;

@@ -44,7 +44,7 @@ __device__ const float *key_at(const problem &p, const float *keys, int kv_head,
                       static_cast<size_t>(p.a.head_dim);
 }
 
-/* ---- Scores: q k / sqrt(hd) -------------------------------------------------------------------------------------- */
+/* ---- Scores: q k / sqrt(hd) ---- */
 
 __global__ void __launch_bounds__(THREADS) scores_kernel(problem p) {
     __shared__ float q[TILE][TILE + 1], k[TILE][TILE + 1]; /* [row][channel of the segment] */
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(problem p) {
         }
 }
 
-/* ---- Softmax ----------------------------------------------------------------------------------------------------- */
+/* ---- Softmax ---- */
 
 /* The first key row whose position is above `limit`. */
 __device__ int first_above(const int32_t *pos, int keys, int64_t limit) {
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(THREADS) softmax_kernel(problem p) {
     p.denominator[query] = df_sum_total(&tree);
 }
 
-/* ---- Weighted sums of the values --------------------------------------------------------------------------------- */
+/* ---- Weighted sums of the values ---- */
 
 __global__ void __launch_bounds__(THREADS) values_kernel(problem p) {
     __shared__ float weight[TILE][DF_SEGMENT + 1], value[DF_SEGMENT][TILE];
