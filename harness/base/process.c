@@ -104,6 +104,7 @@ static dflash_status start_failed(const dp_process *p, dflash_error *err) {
 
 /* Waits for the program. How it ended must be known: a code that nobody set would be that of a success. */
 static dflash_status await(const dp_process *process, pid_t pid, int *status, dflash_error *err) {
+    struct timespec pause = {.tv_nsec = 100 * 1000}; /* doubled up to pause_between: short programs are heard soon */
     for (;;) {
         const pid_t ended = waitpid(pid, status, WNOHANG);
         if (ended == pid && (WIFEXITED(*status) || WIFSIGNALED(*status))) return DFLASH_OK;
@@ -118,7 +119,8 @@ static dflash_status await(const dp_process *process, pid_t pid, int *status, df
                            "Interrupted by signal %d while %s ran. Nothing was decided; start again.", (int)interrupted,
                            process->argv[0]);
         }
-        nanosleep(&pause_between, NULL);
+        nanosleep(&pause, NULL);
+        pause.tv_nsec = 2 * pause.tv_nsec < pause_between.tv_nsec ? 2 * pause.tv_nsec : pause_between.tv_nsec;
     }
 }
 

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "base/environment.h"
 #include "cli/startup.h"
+#include "store/store_trial.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +47,7 @@ static void print_help(FILE *to) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (!dp_startup()) return DP_EXIT_RUNTIME; /* and nobody to tell */
+    dp_trial_main(argc, argv);
     if (strcmp(word, "--version") == 0) {
         dp_print_version();
         return DP_EXIT_PASS;

@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "base/sha256.h"
 #include "base/text_file.h"
+#include "store/store_trial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,10 @@ dflash_status dp_manifest_check_file(const dp_manifest *m, const char *name, con
     const double bytes = get(entry, "bytes")->valuedouble;
     const char *promised = get(entry, "sha256")->valuestring;
     dp_file_digest(oracle, digest);
-    if ((double)info.st_size == bytes && strcmp(digest, promised) == 0) return DFLASH_OK;
+    if ((double)info.st_size == bytes && strcmp(digest, promised) == 0) {
+        dp_trial_vouch(&info);
+        return DFLASH_OK;
+    }
     return df_fail(
         err, DFLASH_ERR_REFUSED, "manifest.digest",
         "%s is not the oracle that was stored: it has %lld bytes and the SHA-256 %s, %s says %.0f bytes and %s. "

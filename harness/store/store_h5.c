@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "common/regular_file.h"
 #include "store/store.h"
+#include "store/store_trial.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -362,20 +363,34 @@ static dflash_status refuse_newer(const char *path, int version, dflash_error *e
                    path, version, major, minor, release, SUPERBLOCK_NEWEST);
 }
 
+/* Before libhdf5 sees a byte: what the start of the file says. */
+static dflash_status check_start(const char *path, superblock *start, dflash_error *err) {
+    const dflash_status status = read_start(path, start, err);
+    if (status != DFLASH_OK) return status;
+    if (start->version > SUPERBLOCK_NEWEST) return refuse_newer(path, start->version, err);
+    if (!start->writing || start->swmr) return DFLASH_OK;
+    return df_fail(
+        err, DFLASH_ERR_REFUSED, "oracle.unclosed",
+        "%s: an HDF5 file that a writer has open, or left without closing it (its consistency flag is "
+        "set): what it holds may not be complete. Let the writer end; if it is gone, clear the flag with "
+        "`h5clear -s %s` (Debian: hdf5-tools) and check again: every dataset has a digest that tells whether it is "
+        "whole.",
+        path, path);
+}
+
 dflash_status dp_h5_open_file(const char *path, hid_t *out, dflash_error *err) {
     superblock start = {.version = 0};
     *out = H5I_INVALID_HID;
-    dflash_status status = read_start(path, &start, err);
+    TRY(check_start(path, &start, err)); /* what needs no trial */
+    TRY(dp_trial(path, err));
+    return dp_h5_open_untried(path, out, err);
+}
+
+dflash_status dp_h5_open_untried(const char *path, hid_t *out, dflash_error *err) {
+    superblock start = {.version = 0};
+    *out = H5I_INVALID_HID;
+    dflash_status status = check_start(path, &start, err);
     if (status != DFLASH_OK) return status;
-    if (start.version > SUPERBLOCK_NEWEST) return refuse_newer(path, start.version, err);
-    if (start.writing && !start.swmr)
-        return df_fail(
-            err, DFLASH_ERR_REFUSED, "oracle.unclosed",
-            "%s: an HDF5 file that a writer has open, or left without closing it (its consistency flag is "
-            "set): what it holds may not be complete. Let the writer end; if it is gone, clear the flag with "
-            "`h5clear -s %s` (Debian: hdf5-tools) and check again: every dataset has a digest that tells whether it is "
-            "whole.",
-            path, path);
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     /* Of a single writer with many readers the file is meant to be read while it is written; digests say the rest. */
     const unsigned how = H5F_ACC_RDONLY | (start.swmr ? H5F_ACC_SWMR_READ : 0u);

@@ -24,9 +24,11 @@ void dp_h5_quiet_end(const dp_h5_quiet *quiet);
 dflash_status dp_h5_fail(dflash_error *err, const char *code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Opens a file for reading, after a look at its signature; close it with H5Fclose. Codes: "oracle.open",
- * "oracle.format", "oracle.damaged". */
+/* Opens a file for reading, after a look at its signature and a trial (store_trial.h); close it with H5Fclose. Codes:
+ * "oracle.open", "oracle.format", "oracle.damaged" and those of dp_trial. */
 dflash_status dp_h5_open_file(const char *path, hid_t *out, dflash_error *err);
+/* The same without the trial: for the trial itself. */
+dflash_status dp_h5_open_untried(const char *path, hid_t *out, dflash_error *err);
 
 /* The text attribute `name` of an object; `where` names the object in messages. Fixed and variable length are read
  * alike. Codes: "oracle.attribute.missing", "oracle.attribute.type". */

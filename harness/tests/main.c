@@ -5,6 +5,8 @@
  */
 #include "support/cuda_case.h"
 
+#include "store/store_trial.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +51,7 @@ static int run(const char *name, int is, enum fork_status forks, int argc, char 
 int main(int argc, char **argv) {
     tally sum = {0};
     int named = 0;
+    dp_trial_main(argc, argv); /* a trial runs the program that asks for it: here, this one */
     for (int i = 0; i < SUITES; i++) named += wanted(suites[i].name, argc, argv);
     if (named == 0 || (argc > 1 && named != argc - 1)) {
         fprintf(stderr, "tests: unknown suite name; there are:");

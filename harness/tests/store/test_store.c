@@ -347,6 +347,7 @@ Suite *suite_store(void) {
     tcase_add_test(tcase, asking_for_what_is_not_there_is_refused_by_name);
     sf_add_refusals(tcase);
     sf_add_formats(tcase);
+    sf_add_trials(tcase);
     tcase_add_test(tcase, a_digest_that_does_not_hold_is_refused_naming_the_dataset);
     tcase_add_test(tcase, a_flipped_bit_in_a_value_is_refused_naming_the_dataset);
     tcase_add_test(tcase, a_nan_or_an_infinity_in_any_run_or_input_is_refused);

@@ -59,8 +59,9 @@ unsigned char *sf_slurp(size_t *bytes);
 void sf_spill(const unsigned char *data, size_t bytes);
 dp_oracle *sf_open_good(void);
 
-/* The test cases of test_store_refusals.c and of test_store_format.c. */
+/* The test cases of test_store_refusals.c, test_store_format.c and test_store_trial.c. */
 void sf_add_refusals(TCase *tcase);
 void sf_add_formats(TCase *tcase);
+void sf_add_trials(TCase *tcase);
 
 #endif
