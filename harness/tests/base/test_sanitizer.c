@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEAK_FOUND = 23 /* LeakSanitizer's exit code */, BLOCKS = 100, BYTES = 1000 };
+enum { BLOCKS = 100, BYTES = 1000 };
 
 static void *volatile held;
 
@@ -39,7 +39,7 @@ static void nothing(void) {}
 
 START_TEST(a_process_that_leaks_does_not_end_well) {
     ck_assert_int_eq(end_of_process(nothing), 0);
-    ck_assert_int_eq(end_of_process(leak), LEAK_FOUND);
+    ck_assert_int_ne(end_of_process(leak), 0);
 }
 END_TEST
 
