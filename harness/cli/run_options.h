@@ -33,8 +33,8 @@ typedef struct dp_run_options {
     "  -k GLOB           compare only what GLOB matches; matching nothing is exit code 5\n"                            \
     "  --list            print the names that would be compared, and compare nothing\n"                                \
     "  --threads N       threads to use (default: all that this process may); the result does not depend on it\n"      \
-    "  --isa NAME        generic, avx2 or avx512 (default: the best here); nor on this\n" DP_BACKEND_OPTIONS_HELP      \
-    "  --json            print the result as JSON instead of a table\n"                                                \
+    "  --isa NAME        reference, generic, avx2 or avx512 (default: the best here); nor on "                         \
+    "this\n" DP_BACKEND_OPTIONS_HELP "  --json            print the result as JSON instead of a table\n"               \
     "  --out FILE        also write the JSON result to FILE, whole or not at all\n"
 
 #define DP_HELP_HELP "  --help            this text\n"

@@ -200,7 +200,7 @@ static const rule rules[] = {
     {"cuda/ops/rmsnorm.cu", "SMALL_ROW", HIDDEN, NULL},
     {"config/config_limits.h", "*", NONE, REFUSED},
     {"include/dflash/*.h", "DFLASH_MAX_*", NONE, REFUSED},
-    {"draft/draft.c", "MOST_CONTEXT", NONE, REFUSED},
+    {"draft/pass.c", "MOST_CONTEXT", NONE, REFUSED},
     {"model/draft_load.c", "SMALLEST_HEAD", NONE, REFUSED},
     {"heads/window.c", "*", NONE, REFUSED},
     {"weights/weights_census.c", "*", NONE, "room for the tensors of a family; the suite weights counts them"},

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { AT_RANDOM = -1, BLOCKS_BEHIND = 4 }; /* room in a cache beyond the context, in blocks */
+static const double MOST_PLAIN_PRODUCTS = 2e8;
 
 dp_round_input dp_reference_input(const dp_reference *reference) {
     const dp_preflight *in = &reference->subject->in;
@@ -156,6 +157,19 @@ static dflash_status run_isa(const dp_reference *r, int isa, dp_pair *pair, dfla
     dflash_engine_options options = r->options;
     options.isa = (dflash_isa)isa;
     return compare_another(r, &options, pair, err);
+}
+
+/* The plain code that all backends of the exact class must have the bits of. It takes a weight and a row in a
+ * nanosecond or two, so that only models of up to a hundred million products are run on it here. */
+static dflash_status run_reference(const dp_reference *r, int isa, dp_pair *pair, dflash_error *err) {
+    const double rows = 2.0 * dflash_draft_config(r->rig.draft)->block + r->subject->in.context,
+                 products = rows * (double)dflash_draft_weight_bytes(r->rig.draft) / 2.0;
+    if (products > MOST_PLAIN_PRODUCTS)
+        return df_fail(err, DFLASH_ERR_DEVICE, "engine.isa",
+                       "The reference backend is plain code: %.3g products would take minutes; at most %.3g are run. "
+                       "`check --isa reference` runs them all the same.",
+                       products, MOST_PLAIN_PRODUCTS);
+    return run_isa(r, isa, pair, err);
 }
 
 /* The exact class is one program on both backends. */
@@ -306,6 +320,7 @@ static const dp_identity_variant variants[] = {
     {"threads.1", run_threads, 1, DP_VARIANT_ON_CPU},
     {"threads.2", run_threads, 2, DP_VARIANT_ON_CPU},
     {"threads.3", run_threads, 3, DP_VARIANT_ON_CPU},
+    {"isa.reference", run_reference, DFLASH_ISA_REFERENCE, DP_VARIANT_ON_CPU},
     {"isa.generic", run_isa, DFLASH_ISA_GENERIC, DP_VARIANT_ON_CPU},
     {"isa.avx2", run_isa, DFLASH_ISA_AVX2, DP_VARIANT_ON_CPU},
     {"isa.avx512", run_isa, DFLASH_ISA_AVX512, DP_VARIANT_ON_CPU},

@@ -22,6 +22,10 @@ dflash_status df_cpu_markov_gate(dflash_engine *engine, const float *gate, int r
 dflash_status df_cpu_markov_cell(dflash_engine *engine, const float *joint, int rank, float *state, float *embedding,
                                  dflash_error *err);
 
+/* The generic set's probes, which the reference has too. */
+double df_cpu_probe_fma_generic(dflash_engine *engine, int tasks, float *sink);
+double df_cpu_probe_read_generic(dflash_engine *engine, const float *memory, size_t n, float *sink);
+
 #ifdef DF_ISA
 
 #define DF_CPU_PASTE2(name, isa) df_cpu_##name##_##isa

@@ -13,6 +13,7 @@ extern "C" {
 
 /* The CPU's tables of operations, one an instruction set (cpu/table.c). */
 extern const df_ops df_cpu_ops_generic;
+extern const df_ops df_reference_ops; /* reference/reference.c */
 #if defined(__x86_64__)
 extern const df_ops df_cpu_ops_avx2;
 extern const df_ops df_cpu_ops_avx512;

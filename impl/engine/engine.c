@@ -21,6 +21,7 @@ static const df_ops *cpu_ops_for(dflash_isa isa) {
     if ((isa == DFLASH_ISA_BEST || isa == DFLASH_ISA_AVX512) && cpu_has_avx512()) return &df_cpu_ops_avx512;
     if ((isa == DFLASH_ISA_BEST || isa == DFLASH_ISA_AVX2) && cpu_has_avx2()) return &df_cpu_ops_avx2;
 #endif
+    if (isa == DFLASH_ISA_REFERENCE) return &df_reference_ops;
     return isa == DFLASH_ISA_BEST || isa == DFLASH_ISA_GENERIC ? &df_cpu_ops_generic : NULL;
 }
 

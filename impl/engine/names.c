@@ -18,7 +18,8 @@ static const char *const products_names[] = {
 static const char *const isas[] = {[DFLASH_ISA_BEST] = "best",
                                    [DFLASH_ISA_GENERIC] = "generic",
                                    [DFLASH_ISA_AVX2] = "avx2",
-                                   [DFLASH_ISA_AVX512] = "avx512"};
+                                   [DFLASH_ISA_AVX512] = "avx512",
+                                   [DFLASH_ISA_REFERENCE] = "reference"};
 
 const char *dflash_backend_name(dflash_backend backend) { return backends[backend]; }
 const char *dflash_class_name(dflash_class numeric_class) { return classes[numeric_class]; }

@@ -29,6 +29,7 @@ typedef enum fault {
     READS_PADDING,    /* padding-nan: a value past the live length, times zero */
     MOVE_LOSES_A_BIT, /* one value becomes its neighbour whenever the cache is moved */
     IGNORES_A_ROW,    /* the last row of a call of three rows or more is never written */
+    OTHER_ORDER,      /* sums in another order, the same one always: only an independent text of the order can tell */
     EMPTY_ROUND       /* a round in one go that says it is done and wrote nothing */
 } fault;
 
@@ -70,6 +71,7 @@ static dflash_status spoilt_matmul(dflash_engine *engine, const df_matrix *w, co
     const dflash_status status = injection.own->matmul(engine, w, bias, x, rows, y, err);
     if (rows == 0) return status;
     if (injection.fault == ONE_ROW_KERNEL && rows == 1) other_order(w, x, rows, 16, y);
+    if (injection.fault == OTHER_ORDER && engine->options.isa != DFLASH_ISA_REFERENCE) other_order(w, x, rows, 16, y);
     if (injection.fault == ROWS_DEPENDENT) other_order(w, x, rows, 8 + rows % 7, y);
     if (injection.fault == PROBE_PERTURBS && injection.draft->observe != NULL) y[0] += 0.125f;
     if (injection.fault == IGNORES_A_ROW && rows >= 3)
@@ -192,6 +194,7 @@ static const struct {
     {RAW_KEYS, "tiny-plain", "round.all", "kv.k", NULL},
     {STALE_POSITIONS, "tiny-plain", "ingest.chunk7", "kv.k", NULL},
     {STALE_POSITIONS, "tiny-plain", "history.random", "kv.k", "i1 i1 d"},
+    {OTHER_ORDER, "tiny-plain", "isa.reference", "ctx.fc", NULL},
     {EMPTY_ROUND, "tiny-plain", "observer.off", "final", NULL},
     {GREEDY_RING, "tiny-dflash2", "history.random", "kv.k", NULL},
     {PROBE_PERTURBS, "tiny-plain", "observer.off", "ctx.features", NULL},

@@ -12,17 +12,20 @@ static const uint32_t unwritten_bits = 0x7fd0beefu, guard_bits = 0x7fd1cafeu;
 
 int op_isas(dflash_isa isa[OP_ISAS]) {
     int n = 0;
+    isa[n++] = DFLASH_ISA_REFERENCE;
     isa[n++] = DFLASH_ISA_GENERIC;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isa[n++] = DFLASH_ISA_AVX2;
-    if (n == 2 && __builtin_cpu_supports("avx512f")) isa[n++] = DFLASH_ISA_AVX512;
+    if (n == 3 && __builtin_cpu_supports("avx512f")) isa[n++] = DFLASH_ISA_AVX512;
 #endif
     return n;
 }
 
 dflash_engine *op_engine(dflash_isa isa, int threads, bool poison) {
-    static const char *const names[] = {
-        [DFLASH_ISA_GENERIC] = "generic", [DFLASH_ISA_AVX2] = "avx2", [DFLASH_ISA_AVX512] = "avx512"};
+    static const char *const names[] = {[DFLASH_ISA_GENERIC] = "generic",
+                                        [DFLASH_ISA_AVX2] = "avx2",
+                                        [DFLASH_ISA_AVX512] = "avx512",
+                                        [DFLASH_ISA_REFERENCE] = "reference"};
     const dflash_engine_options options = {.isa = isa, .threads = threads, .poison_scratch = poison};
     dflash_error err = {0};
     dflash_engine *engine = NULL;

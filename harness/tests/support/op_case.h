@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 #include "suites.h"
 
-enum { OP_ISAS = 3 };
+enum { OP_ISAS = 4 };
 
 /* The instruction sets of this machine, generic first, found from the processor and not from the engine. */
 int op_isas(dflash_isa isa[OP_ISAS]);

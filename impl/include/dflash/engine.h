@@ -11,7 +11,13 @@ DFLASH_BEGIN
 
 typedef enum dflash_backend { DFLASH_BACKEND_CPU = 0, DFLASH_BACKEND_CUDA } dflash_backend;
 typedef enum dflash_class { DFLASH_CLASS_EXACT = 0, DFLASH_CLASS_CUBLAS, DFLASH_CLASS_FAST } dflash_class;
-typedef enum dflash_isa { DFLASH_ISA_BEST = 0, DFLASH_ISA_GENERIC, DFLASH_ISA_AVX2, DFLASH_ISA_AVX512 } dflash_isa;
+typedef enum dflash_isa {
+    DFLASH_ISA_BEST = 0,
+    DFLASH_ISA_GENERIC,
+    DFLASH_ISA_AVX2,
+    DFLASH_ISA_AVX512,
+    DFLASH_ISA_REFERENCE
+} dflash_isa;
 
 /* How the operands of every product with a matrix of weights (ops.h: matmul; the output head and the heads after it
  * included) are rounded before they are multiplied; sums stay float32. Attention's scores and weighted sums, norms,
@@ -26,19 +32,20 @@ const char *dflash_products_name(dflash_products products); /* "f32", "tf32", "b
 bool dflash_backend_parse(const char *name, dflash_backend *out);
 bool dflash_class_parse(const char *name, dflash_class *out);
 bool dflash_products_parse(const char *name, dflash_products *out);
-bool dflash_isa_parse(const char *name, dflash_isa *out); /* "best", "generic", "avx2", "avx512" */
+bool dflash_isa_parse(const char *name, dflash_isa *out); /* "best", "generic", "avx2", "avx512", "reference" */
 
 typedef struct dflash_engine_options {
     dflash_backend backend;
     dflash_class numeric_class;
     dflash_products products;
-    dflash_isa isa;      /* CPU only; every choice gives the same bits */
-    int threads;         /* CPU only; 0 = as many as this process may use: its affinity, within the quota of its control
-                            groups; every choice gives the same bits */
-    int device;          /* CUDA only: the device's number, as the runtime counts those that the process sees, from 0 */
-    bool poison_scratch; /* fill scratch memory with NaN before every call, so that an unwritten element shows */
-    void *stream;        /* CUDA only: a cudaStream_t of the device to queue all work on, which stays the caller's and
-                            outlives the engine; NULL: a stream of the engine's own */
+    dflash_isa isa; /* CPU only; every choice gives the same bits. REFERENCE is plain code on one thread, to read and to
+                       compare with: a hundred times slower */
+    int threads;    /* CPU only; 0 = as many as this process may use: its affinity, within the quota of its control
+                       groups; every choice gives the same bits */
+    int device;     /* CUDA only: the device's number, as the runtime counts those that the process sees, from 0 */
+    bool poison_scratch;  /* fill scratch memory with NaN before every call, so that an unwritten element shows */
+    void *stream;         /* CUDA only: a cudaStream_t of the device to queue all work on, which stays the caller's and
+                             outlives the engine; NULL: a stream of the engine's own */
     uint64_t reserved[4]; /* zero: room for options to come */
 } dflash_engine_options;
 
@@ -49,7 +56,7 @@ typedef struct dflash_engine dflash_engine;
 dflash_status dflash_engine_create(const dflash_engine_options *options, dflash_engine **out, dflash_error *err);
 void dflash_engine_destroy(dflash_engine *engine); /* NULL is allowed; destroy drafts and caches first */
 int dflash_engine_threads(const dflash_engine *engine);
-const char *dflash_engine_isa(const dflash_engine *engine); /* "generic", "avx2", "avx512"; on a device "cuda" */
+const char *dflash_engine_isa(const dflash_engine *engine); /* a name of dflash_isa_parse; on a device "cuda" */
 
 /* What an engine computes with, for reports. Device strings are empty and numbers 0 on the CPU. */
 typedef struct dflash_device_facts {
