@@ -1,5 +1,6 @@
-# dflash-parity: `make parity` gives the verdict, `make test` runs the test suites, `make help` lists the rest.
-# Both install what a fresh Debian machine lacks (or print the line to run), build, and run.
+# dflash-parity: `make quick` judges the small cases, `make parity` gives the whole verdict, `make test` runs the test
+# suites, `make help` lists the rest. Each installs what a fresh Debian machine lacks (or prints the line to run), builds,
+# and runs.
 
 VERSION := $(shell sed -n 's/^.define DFLASH_VERSION_[MP][A-Z]* \([0-9]*\)$$/\1/p' impl/include/dflash/api.h | paste -sd.)
 CC      := gcc
@@ -50,10 +51,11 @@ HARNESS_OBJECTS := $(filter-out $(MAIN_OBJECT) $(BUILD)/harness/tests/%,$(patsub
 TEST_OBJECTS    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard harness/tests/*.c harness/tests/*/*.c))
 OBJECTS         := $(IMPL_OBJECTS) $(HARNESS_OBJECTS) $(TEST_OBJECTS) $(MAIN_OBJECT)
 
-.PHONY: api parity test bench identity soak gpu-record build oracles sanitize format clean distclean help setup release-check
-.PHONY: run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts build-flags source-digests
+.PHONY: api quick parity test bench identity soak gpu-record build oracles sanitize format clean distclean help setup release-check
+.PHONY: run-quick run-parity run-test run-bench run-identity run-soak run-gpu-record build-facts build-flags source-digests
 
 help:
+	@echo 'make quick     the CPU program alone, and the verdict over the small cases'
 	@echo 'make parity    verdict over every case of fixtures/cases.json'
 	@echo 'make test      the test suites'
 	@echo 'make identity  the same bits however the work is cut, full-size cases included'
@@ -85,6 +87,15 @@ build: setup
 setup:
 	@.ci/setup
 	@command -v nvcc >/dev/null 2>&1 || echo 'nvcc is not here: building the CPU backend alone' >&2
+
+# What the program alone needs, and no CUDA, which takes minutes to compile.
+quick:
+	@.ci/setup program
+	@echo 'building the CPU program alone; make build adds the CUDA backend where nvcc is, which takes minutes' >&2
+	@$(MAKE) --no-print-directory NVCC= run-quick
+
+run-quick: $(BUILD)/dflash-parity
+	$(BUILD)/dflash-parity gate -k 'tiny-*'
 
 run-parity: $(BUILD)/dflash-parity
 	$(BUILD)/dflash-parity gate
